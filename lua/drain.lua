@@ -1,0 +1,58 @@
+-- uses: shard, record, items, finished, outcome
+-- Moves blocks of the expired bucket into the failure streams. Roots whose clock was restarted since are filed again,
+-- in the bucket of the time when it was. Orphans are dropped and counted. Blocks that are not there are skipped, so
+-- that any number of drains may run and stop anywhere.
+--
+-- KEYS     as in lib/shard.lua
+-- ARGV[4]  blocks  8 bytes each
+-- Returns  expired, orphans, refiled: counts of roots, of blocks, of roots
+-- Emits    one entry per spout to its failure stream, reason 'timeout'
+
+call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
+local cause = { reason = 'timeout', component = '', error = '', fatal = 0 }
+local tick = tonumber(call('HGET', meta, 'tick') or 0)
+local blocks = {}
+for at = 1, #ARGV[4], 8 do blocks[#blocks + 1] = string.sub(ARGV[4], at, at + 7) end
+local found = call('HMGET', heads[EXPIRED], unpack(blocks))
+local expired, orphans, refiled = 0, 0, 0
+
+-- Returns the live roots that are out of time (nil: the whole block) and the bucket for the others (nil: none left).
+local function judge(record)
+  if not record.bitmap and not record.ticks then return nil, nil end
+  local over, bucket = {}, nil
+  for index = 0, record.n - 1 do
+    if is_live(record, index) then
+      local age = record.ticks and tick - unpack_bytes('>I4', record.ticks, 4 * index + 1) or buckets
+      if age < buckets then bucket = math.max(bucket or 1, age + 1) else over[#over + 1] = index end
+    end
+  end
+  return over, bucket
+end
+
+for i = 1, #blocks do
+  local block, record = blocks[i], found[i] and read_head(found[i])
+  if record and not has(record, INITIALISED) then
+    orphans = orphans + 1
+    queue(removed, EXPIRED, block)
+  elseif record then
+    local over, bucket = judge(record)
+    local packed_ids = has(record, HAS_IDS) and call('HGET', ids[EXPIRED], block) or ''
+    if not over or #over > 0 then
+      expired = expired + (over and #over or record.n)
+      fail(block, record, over, packed_ids, cause)
+    end
+    if bucket then
+      refiled = refiled + record.live
+      record.vals = record.vals or call('HGET', vals[EXPIRED], block)
+      settle(block, record, bucket, true)
+      if packed_ids ~= '' then queue(put_ids, bucket, block, packed_ids) end
+      queue(removed, EXPIRED, block)
+    else
+      settle(block, record, EXPIRED, false)
+    end
+  end
+end
+
+if orphans > 0 then count('orphans', orphans) end
+flush()
+return { expired, orphans, refiled }

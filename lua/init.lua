@@ -1,0 +1,74 @@
+-- uses: shard, record, items, finished, outcome, xor
+-- Initialises blocks of roots: from now on their clock runs and they can complete. What arrived before the init (ack
+-- vals, fails) counts now. A block that is initialised, or finished lately, is left alone.
+--
+-- KEYS     as in lib/shard.lua
+-- ARGV[4]  quiet  '1': completions of these roots are counted but not put into the stream
+-- ARGV[5]  echo   '1': completions carry the message ids, as failures always do
+-- ARGV[6]  block  8 bytes
+-- ARGV[7]  vals   the ack val of each root, 8 bytes each
+-- ARGV[8]  ids    packed message ids and attempts (lib/items.lua), or empty; 6 to 8 repeated
+-- Returns  initialised, completed, failed, duplicates: counts of roots
+-- Emits    entries to the completion and failure streams for roots that were done before they began
+
+local flags = INITIALISED + (ARGV[4] == '1' and QUIET or 0) + (ARGV[5] == '1' and ECHO or 0)
+local initialised, completed, failed, duplicates, late = 0, 0, 0, 0, 0
+local blocks = {}
+for i = 6, #ARGV, 3 do blocks[#blocks + 1] = ARGV[i] end
+
+-- Takes over what an orphan kept. Fails come first: a root that failed and is zero has failed.
+local function adopt(block, record, packed_ids, orphan)
+  record.tokens = orphan.tokens
+  record.vals = xor(record.vals, string.sub(orphan.vals, 1, 8 * record.n))
+  late = late + count_stray(record, orphan.vals, record.n)
+  local at = 1
+  while at <= #orphan.fails do
+    local index, fatal, component_len, error_len = unpack_bytes('>HBBH', orphan.fails, at)
+    local from = at + 6
+    local cause = { reason = 'failed', fatal = fatal }
+    cause.component = string.sub(orphan.fails, from, from + component_len - 1)
+    cause.error = string.sub(orphan.fails, from + component_len, from + component_len + error_len - 1)
+    if is_live(record, index) then
+      fail(block, record, { index }, packed_ids, cause)
+      failed = failed + 1
+    else
+      late = late + 1
+    end
+    at = from + component_len + error_len
+  end
+end
+
+local found, bucket_of = locate(blocks)
+local records = load_records(blocks, found, bucket_of)
+local gone = recently_finished(blocks, found)
+call('HLEN', meta)
+newest_ms = now_ms
+
+for i = 1, #blocks do
+  local block, new_vals, packed_ids = blocks[i], ARGV[4 + 3 * i], ARGV[5 + 3 * i]
+  local n, orphan = #new_vals / 8, records[i]
+  if gone[i] or (orphan and has(orphan, INITIALISED)) then
+    duplicates = duplicates + n
+  else
+    local record = { n = n, live = n, birth_ms = now_ms, vals = new_vals, fails = '', tokens = '' }
+    record.flags = flags + (packed_ids ~= '' and HAS_IDS or 0)
+    initialised = initialised + n
+    count('initialised:' .. spout_of(block), n)
+    if orphan then
+      queue(removed, bucket_of[i], block)
+      adopt(block, record, packed_ids, orphan)
+    end
+    local zeros = zero_indexes(record, record.vals)
+    if record.live > 0 and (not zeros or #zeros > 0) then
+      completed = completed + (zeros and #zeros or n)
+      complete(block, record, zeros, has(record, ECHO) and packed_ids or '')
+    end
+    settle(block, record, 1, true)
+    if packed_ids ~= '' and record.live > 0 then queue(put_ids, 1, block, packed_ids) end
+  end
+end
+
+if duplicates > 0 then count('duplicates', duplicates) end
+if late > 0 then count('late', late) end
+flush()
+return { initialised, completed, failed, duplicates }

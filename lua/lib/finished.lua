@@ -1,0 +1,46 @@
+-- Blocks that finished not long ago: one bit each, remembered for as many ticks as there are buckets. They keep a
+-- repeated init from bringing a finished block back, and a late ack from opening an orphan.
+
+-- Where a block's bit is: 1024 neighbours share one bitmap, the chunk. Returns chunk, byte position, mask.
+local function chunk_of(block)
+  local high, low = string.byte(block, 6, 7)
+  local bit_at = (high % 16) * 64 + math.floor(low / 4)
+  return string.sub(block, 1, 5) .. string.char(math.floor(high / 16)), math.floor(bit_at / 8) + 1, 2 ^ (bit_at % 8)
+end
+
+-- Which blocks without a record (found[i] is false) finished lately. Returns a set of positions.
+local function recently_finished(blocks, found)
+  local positions, chunks, result = {}, {}, {}
+  for i = 1, #blocks do
+    if not found[i] then
+      positions[#positions + 1], chunks[#chunks + 1] = i, (chunk_of(blocks[i]))
+    end
+  end
+  if #positions == 0 then return result end
+  for tick = 1, buckets do
+    local bitmaps = call('HMGET', finished[tick], unpack(chunks))
+    for i = 1, #positions do
+      local _, byte, mask = chunk_of(blocks[positions[i]])
+      if band(bitmaps[i] and string.byte(bitmaps[i], byte) or 0, mask) ~= 0 then result[positions[i]] = true end
+    end
+  end
+  return result
+end
+
+-- The newest bitmaps with the bits of more blocks set: chunk, bitmap, chunk, bitmap ..
+local function finished_bitmaps(blocks)
+  local bitmaps = {}
+  for i = 1, #blocks do
+    local chunk, byte, mask = chunk_of(blocks[i])
+    local bitmap = bitmaps[chunk] or call('HGET', finished[1], chunk) or ''
+    bitmap = bitmap .. string.rep('\0', byte - #bitmap)
+    local with = string.char(bor(string.byte(bitmap, byte), mask))
+    bitmaps[chunk] = string.sub(bitmap, 1, byte - 1) .. with .. string.sub(bitmap, byte + 1)
+  end
+  local list = {}
+  for chunk, bitmap in pairs(bitmaps) do
+    list[#list + 1] = chunk
+    list[#list + 1] = bitmap
+  end
+  return list
+end

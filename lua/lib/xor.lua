@@ -1,0 +1,60 @@
+-- XOR over vectors of 8-byte ack vals. Long vectors go through two scratch keys and BITOP, at C speed; set_repl keeps
+-- the scratch keys out of the AOF and the replicas.
+
+local function xor(left, right)
+  if left == '' then return right end
+  redis.set_repl(redis.REPL_NONE)
+  call('MSET', scratch_a, left, scratch_b, right)
+  call('BITOP', 'XOR', scratch_a, scratch_a, scratch_b)
+  local result = call('GET', scratch_a)
+  redis.set_repl(redis.REPL_ALL)
+  return result
+end
+
+local function xor_word(left, right)
+  local a, b = unpack_bytes('>I4I4', left)
+  local c, d = unpack_bytes('>I4I4', right)
+  return pack('>i4i4', bxor(a, c), bxor(b, d))
+end
+
+-- A vector with some of its words replaced, or, past its end, added: words[index] = word.
+local function replace_words(vector, words)
+  if #vector == 8 and words[0] then return words[0] end -- a lone root
+  redis.set_repl(redis.REPL_NONE)
+  call('SET', scratch_a, vector)
+  for index, word in pairs(words) do call('SETRANGE', scratch_a, 8 * index, word) end
+  local result = call('GET', scratch_a)
+  redis.set_repl(redis.REPL_ALL)
+  return result
+end
+
+local zeros_of_size = {}
+
+-- Indexes of the live roots whose word is zero, ascending; nil where that is every root of the block.
+local function zero_indexes(record, vector)
+  zeros_of_size[#vector] = zeros_of_size[#vector] or string.rep('\0', #vector)
+  if not record.bitmap and vector == zeros_of_size[#vector] then return nil end
+  local indexes, at = {}, 1
+  while true do
+    at = string.find(vector, ZERO, at, true)
+    if not at then return indexes end
+    if at % 8 == 1 then
+      local index = (at - 1) / 8
+      if is_live(record, index) then indexes[#indexes + 1] = index end
+      at = at + 8
+    else
+      at = at + 1
+    end
+  end
+end
+
+-- How many words from the first index on are not zero and belong to no live root.
+local function count_stray(record, vector, from)
+  local stray = 0
+  for index = from, #vector / 8 - 1 do
+    if not is_live(record, index) and string.sub(vector, 8 * index + 1, 8 * index + 8) ~= ZERO then
+      stray = stray + 1
+    end
+  end
+  return stray
+end

@@ -1,0 +1,94 @@
+"""Root and edge ids: how they are drawn, laid out and mapped to shards.
+
+A root is spout (12 bits), sequence of its block (42), index in its block (10). A block is named by its root 0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redis_acker.errors import BadInput
+
+INDEX_BITS = 10
+SEQUENCE_BITS = 42
+SPOUT_BITS = 12
+MAX_BLOCK_SIZE = 1 << INDEX_BITS
+MAX_SPOUT = (1 << SPOUT_BITS) - 1
+
+_INDEX_MASK = np.uint64(MAX_BLOCK_SIZE - 1)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # multiplicative hashing: neighbours spread over all shards
+
+U64Array: TypeAlias = NDArray[np.uint64]
+Ids: TypeAlias = "int | Sequence[int] | NDArray[np.integer[Any]]"
+
+
+def as_u64(values: Ids, name: str) -> U64Array:
+    """One or many 64-bit values as an array. Signed values stand for the same 64 bits."""
+    if isinstance(values, np.ndarray):
+        if values.dtype == np.uint64 and values.ndim == 1:
+            return values.view(np.uint64)
+        if values.dtype == np.int64 and values.ndim == 1:
+            return values.view(np.uint64)
+        if values.ndim > 1 or not np.issubdtype(values.dtype, np.integer):
+            raise BadInput(
+                f"{name} must be a flat array of 64-bit integers, not {values.dtype} of shape {values.shape}."
+            )
+        return values.astype(np.int64).reshape(-1).view(np.uint64)
+    if isinstance(values, (int, np.integer)):
+        values = [int(values)]
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise BadInput(f"{name} must be an integer, a sequence of integers or an array, not {values!r}.")
+    return np.fromiter((_u64(value, name) for value in values), dtype=np.uint64)
+
+
+def _u64(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise BadInput(f"{name} must hold integers, not {value!r}.")
+    if not -(1 << 63) <= int(value) < 1 << 64:
+        raise BadInput(f"{name} must fit in 64 bits, and {value} does not.")
+    return int(value) & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def new_edges(count: int) -> U64Array:
+    """Random edge ids, none of them zero: zero would be invisible in an XOR."""
+    # The system's generator, not numpy's: forked workers must never draw the same ids.
+    edges = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+    while not edges.all():
+        edges = np.where(edges == 0, np.frombuffer(os.urandom(8 * count), dtype=np.uint64), edges)
+    return edges
+
+
+def new_edge() -> int:
+    """One random edge id."""
+    return int(new_edges(1)[0])
+
+
+def make_roots(spout: int, first_sequence: int, count: int, block_size: int) -> U64Array:
+    """The roots of the consecutive blocks that hold count roots."""
+    position = np.arange(count, dtype=np.uint64)
+    block, index = np.divmod(position, np.uint64(block_size))
+    first = np.uint64(spout << (SEQUENCE_BITS + INDEX_BITS) | first_sequence << INDEX_BITS)
+    return first + (block << np.uint64(INDEX_BITS)) + index
+
+
+def blocks_of(roots: U64Array) -> U64Array:
+    return roots & ~_INDEX_MASK
+
+
+def indexes_of(roots: U64Array) -> U64Array:
+    return roots & _INDEX_MASK
+
+
+def spout_of(root: int) -> int:
+    return root >> (SEQUENCE_BITS + INDEX_BITS)
+
+
+def shards_of(blocks: U64Array, shards: int) -> NDArray[np.int64]:
+    """The shard of each block; every client computes the same."""
+    hashed = (blocks >> np.uint64(INDEX_BITS)) * _GOLDEN
+    return ((hashed >> np.uint64(32)) % np.uint64(shards)).astype(np.int64)

@@ -1,0 +1,119 @@
+"""Lets roots expire: rotates the buckets as they age and drains the oldest into the failure streams."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from redis_acker.errors import AckerError
+from redis_acker.ids import spout_of
+from redis_acker.transport import Command
+
+if TYPE_CHECKING:
+    from redis_acker.acker import Acker
+
+DRAIN_ROOTS = 4096
+"""Roots drained by one call, by the size of full blocks."""
+
+_SHORTEST_PAUSE_S = 0.005
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """What a round of rotation and drain did."""
+
+    turned: int
+    """Steps by which shards were aged."""
+    expired: int
+    """Roots that timed out."""
+    orphans: int
+    """Records whose init never came."""
+    due_in_ms: int
+    """Until the next step of any shard."""
+
+
+class Rotator:
+    """Rotates and drains a namespace. Any number of them may run at once, anywhere; each can stop at any point."""
+
+    def __init__(self, acker: Acker) -> None:
+        self._acker = acker
+        self._blocks_per_call = max(1, min(250, DRAIN_ROOTS // acker.settings.block_size))
+
+    def once(self) -> Rotation:
+        """Drains what is expired, and rotates as often as is due: more than once after a time without rotator."""
+        turned = expired = orphans = 0
+        due_in_ms = self._acker.settings.tick_ms
+        for shard in range(self._acker.settings.shards):
+            while True:
+                drained = self.drain(shard)
+                expired, orphans = expired + drained[0], orphans + drained[1]
+                state, shard_due_ms = self._rotate(shard)
+                if state == "early":
+                    due_in_ms = min(due_in_ms, shard_due_ms)
+                    break
+                turned += state == "turned"
+        return Rotation(turned, expired, orphans, due_in_ms)
+
+    def drain(self, shard: int) -> tuple[int, int]:
+        """Empties the expired bucket of a shard in bounded steps. Returns expired roots and orphans."""
+        expired = orphans = 0
+        key = self._acker.shard_keys[shard].expired_heads
+        cursor = b"0"
+        while True:
+            scan = Command(shard, ("HSCAN", key, cursor, "COUNT", self._blocks_per_call))
+            cursor, flat = self._acker.transport.run_one(scan)
+            for reply in self._drain_blocks(shard, flat[::2]):
+                expired, orphans = expired + reply[0], orphans + reply[1]
+            if cursor == b"0" and not self._acker.transport.run_one(Command(shard, ("EXISTS", key))):
+                return expired, orphans
+
+    def _drain_blocks(self, shard: int, blocks: list[bytes]) -> list[list[int]]:
+        commands = []
+        for at in range(0, len(blocks), self._blocks_per_call):
+            part = blocks[at : at + self._blocks_per_call]
+            spouts = sorted({spout_of(int.from_bytes(block, "big")) for block in part})
+            commands.append(self._acker.block_command("drain", shard, spouts, [b"".join(part)]))
+        return self._acker.transport.run(commands)
+
+    def _rotate(self, shard: int) -> tuple[str, int]:
+        command = self._acker.block_command("rotate", shard, [], [self._acker.settings.tick_ms])
+        state, due_in_ms = self._acker.transport.run_one(command)
+        return state.decode(), due_in_ms
+
+    def run(self, stop: threading.Event) -> None:
+        """Rotates until told to stop. A server that cannot be reached is tried again, with a log line."""
+        while not stop.is_set():
+            try:
+                pause_s = self.once().due_in_ms / 1000
+            except AckerError as error:
+                log.error("Rotation failed, roots expire late until it works again: %s", error)
+                pause_s = 1.0
+            stop.wait(max(pause_s, _SHORTEST_PAUSE_S))
+
+    def start(self) -> RotatorThread:
+        """Runs in a thread until its stop()."""
+        return RotatorThread(self)
+
+
+class RotatorThread:
+    """A rotator in the background. Also a context manager."""
+
+    def __init__(self, rotator: Rotator) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=rotator.run, args=(self._stop,), name="rotator", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the loop after the round it is in."""
+        self._stop.set()
+        self._thread.join()
+
+    def __enter__(self) -> RotatorThread:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()

@@ -1,0 +1,219 @@
+"""Read-only views of the store: counters, one root, pages of pending roots. None of them blocks the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import unpack_from
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from redis_acker.errors import BadInput
+from redis_acker.ids import blocks_of, indexes_of, shards_of, spout_of
+from redis_acker.message_ids import MessageId, unpack_ids
+from redis_acker.outcomes import live_indexes
+from redis_acker.transport import Argument, Command
+
+if TYPE_CHECKING:
+    from redis_acker.acker import Acker
+
+PAGE_BLOCKS = 50
+"""Blocks read at once in a listing."""
+
+_INITIALISED, _HAS_BITMAP, _HAS_TICKS = 1, 2, 4
+_INLINE = 8
+_FIXED_BYTES = 13
+
+
+@dataclass(frozen=True)
+class SpoutStats:
+    """Roots of one spout since the namespace began."""
+
+    name: str
+    initialised: int
+    completed: int
+    failed: int
+    timeout: int
+
+    @property
+    def pending(self) -> int:
+        return self.initialised - self.completed - self.failed - self.timeout
+
+
+@dataclass(frozen=True)
+class ShardStats:
+    """One shard."""
+
+    shard: int
+    pending: int
+    late: int
+    """Acks and fails for roots that were finished."""
+    duplicates: int
+    """Ack vals and inits recognised as second deliveries."""
+    orphans: int
+    """Records that expired because their init never came."""
+    tick: int
+    waits: int
+    """Times a rotation was due but had to wait for the drain of the last one: timeouts came later than they should."""
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The counters of a namespace."""
+
+    spouts: list[SpoutStats]
+    shards: list[ShardStats]
+
+
+@dataclass(frozen=True)
+class PendingRoot:
+    """A pending root in a listing."""
+
+    root: int
+    spout: str
+    shard: int
+    message_id: MessageId | None
+    attempt: int
+    age_ms: int
+    bucket: int
+    """0 is the nursery; the highest is expired and waits for the drain."""
+
+
+@dataclass(frozen=True)
+class RootState:
+    """All that is known of one root."""
+
+    root: int
+    state: Literal["pending", "orphan", "finished", "unknown"]
+    """orphan: acks or fails came, its init has not. finished: done not long ago. unknown: never seen, or long done."""
+    shard: int
+    spout: str | None
+    ack_val: int | None = None
+    message_id: MessageId | None = None
+    attempt: int | None = None
+    age_ms: int | None = None
+    bucket: int | None = None
+    expires_in_ms: int | None = None
+    """Until the rotation that expires it; 0 when it is overdue."""
+
+
+def read_stats(acker: Acker) -> Stats:
+    flats = acker.transport.run(Command(shard, ("HGETALL", keys.meta)) for shard, keys in enumerate(acker.shard_keys))
+    metas = [{name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)} for flat in flats]
+
+    def total(name: str, number: int) -> int:
+        return sum(int(meta.get(f"{name}:{number}", 0)) for meta in metas)
+
+    spouts = [
+        SpoutStats(name, *(total(event, number) for event in ("initialised", "completed", "failed", "timeout")))
+        for number, name in sorted(acker.spout_names().items())
+    ]
+    return Stats(spouts, [_shard_stats(shard, meta) for shard, meta in enumerate(metas)])
+
+
+def _shard_stats(shard: int, meta: dict[str, Any]) -> ShardStats:
+    pending = 0
+    for name, value in meta.items():
+        event, _, number = name.partition(":")
+        if number:
+            pending += int(value) if event == "initialised" else -int(value)
+    rest = (int(meta.get(name, 0)) for name in ("late", "duplicates", "orphans", "tick", "waits"))
+    return ShardStats(shard, pending, *rest)
+
+
+def inspect(acker: Acker, root: int) -> RootState:
+    block = blocks_of(np.array([root], dtype=np.uint64))
+    shard = int(shards_of(block, acker.settings.shards)[0])
+    index = int(indexes_of(np.array([root], dtype=np.uint64))[0])
+    args: list[Argument] = [int(block[0]).to_bytes(8, "big"), index]
+    reply = acker.transport.run_one(acker.block_command("inspect", shard, [], args))
+    bucket, head, ack_val, packed_ids, tick, turned_ms, finished, now_ms = reply
+    spout = acker.spout_names().get(spout_of(root))
+    if not bucket:
+        return RootState(root, "finished" if finished else "unknown", shard, spout)
+    record = read_head(head)
+    if not record.initialised:
+        return RootState(root, "orphan", shard, spout, int.from_bytes(ack_val.ljust(8, b"\0"), "little"))
+    if index not in record.live:
+        return RootState(root, "finished" if index < record.size else "unknown", shard, spout)
+    ids, attempts = unpack_ids(packed_ids, range(record.size))
+    buckets = acker.settings.buckets
+    age_in_ticks = bucket - 1
+    if record.ticks is not None:
+        age_in_ticks = min(age_in_ticks, int(tick) - record.ticks[index])
+    expires_ms = int(turned_ms) + (buckets - age_in_ticks) * acker.settings.tick_ms
+    return RootState(
+        root,
+        "pending",
+        shard,
+        spout,
+        int.from_bytes(ack_val, "little"),
+        ids[index],
+        attempts[index],
+        max(0, now_ms - record.birth_ms),
+        bucket - 1,
+        max(0, expires_ms - now_ms),
+    )
+
+
+def list_pending(acker: Acker, *, spout: str | None, shard: int | None, older_than_ms: int) -> Iterator[PendingRoot]:
+    """Pending roots, oldest bucket first; a root that is pending all the while is listed once or more."""
+    names = acker.spout_names()
+    if spout is not None and spout not in names.values():
+        raise BadInput(f"Namespace {acker.namespace!r} has no spout {spout!r}: it has {sorted(names.values())}.")
+    if shard is not None and not 0 <= shard < acker.settings.shards:
+        raise BadInput(f"Namespace {acker.namespace!r} has shards 0 to {acker.settings.shards - 1}, not {shard}.")
+    shards = range(acker.settings.shards) if shard is None else [shard]
+    ticks = {one: int(_tick(acker, one)) for one in shards}
+    for age in range(acker.settings.buckets, -1, -1):
+        for one in shards:
+            for pending in _list_bucket(acker, one, ticks[one] - age, age, names):
+                if pending.age_ms >= older_than_ms and spout in (None, pending.spout):
+                    yield pending
+
+
+def _tick(acker: Acker, shard: int) -> bytes:
+    return acker.transport.run_one(Command(shard, ("HGET", acker.shard_keys[shard].meta, "tick"))) or b"0"
+
+
+def _list_bucket(acker: Acker, shard: int, born: int, bucket: int, names: dict[int, str]) -> Iterator[PendingRoot]:
+    cursor: Any = b"0"
+    while True:
+        command = acker.block_command("page", shard, [], [born, cursor, PAGE_BLOCKS])
+        cursor, flat, now_ms = acker.transport.run_one(command)
+        for block, head, packed_ids in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+            record = read_head(head)
+            if not record.initialised:
+                continue
+            first = int.from_bytes(block, "big")
+            name = names.get(spout_of(first), "?")
+            ids, attempts = unpack_ids(packed_ids, range(record.size))
+            age_ms = max(0, now_ms - record.birth_ms)
+            for index in record.live:
+                yield PendingRoot(first + index, name, shard, ids[index], attempts[index], age_ms, bucket)
+        if cursor == b"0":
+            return
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a listing needs of a head; lua/lib/record.lua describes it."""
+
+    initialised: bool
+    size: int
+    birth_ms: int
+    live: list[int]
+    ticks: tuple[int, ...] | None
+
+
+def read_head(head: bytes) -> Head:
+    flags, size = unpack_from(">BH", head)
+    birth_ms = int.from_bytes(head[5:11], "big")
+    at = _FIXED_BYTES + (8 * size if size <= _INLINE else 0)
+    live = list(range(size))
+    if flags & _HAS_BITMAP:
+        live = live_indexes(head[at : at + (size + 7) // 8])
+        at += (size + 7) // 8
+    ticks = unpack_from(f">{size}I", head, at) if flags & _HAS_TICKS else None
+    return Head(bool(flags & _INITIALISED), size, birth_ms, live, ticks)
