@@ -11,26 +11,26 @@
 -- Returns  applied, completed, late, duplicates: counts of ack vals, and of roots for completed
 -- Emits    one entry per spout to its completion stream
 
-local token, restart = ARGV[4], ARGV[5] == '1'
+local token, restart = args[4], args[5] == '1'
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
 local blocks, amounts, deltas, words = {}, {}, {}, {}
 local applied, completed, late, duplicates = 0, 0, 0, 0
 
 local at = 1
-while at <= #ARGV[6] do
-  local block, amount = unpack_bytes('>c8H', ARGV[6], at)
+while at <= #args[6] do
+  local block, amount = unpack_bytes('>c8H', args[6], at)
   local by_index, position = {}, #blocks + 1
   for i = 0, amount - 1 do
-    local index, word = unpack_bytes('>Hc8', ARGV[6], at + 10 + 10 * i)
+    local index, word = unpack_bytes('>Hc8', args[6], at + 10 + 10 * i)
     by_index[index] = word
   end
   blocks[position], amounts[position], words[position] = block, amount, by_index
   at = at + 10 + 10 * amount
 end
-for i = 7, #ARGV, 2 do
+for i = 7, #args, 2 do
   local position = #blocks + 1
-  blocks[position], amounts[position] = unpack_bytes('>c8H', ARGV[i])
-  deltas[position] = ARGV[i + 1]
+  blocks[position], amounts[position] = unpack_bytes('>c8H', args[i])
+  deltas[position] = args[i + 1]
 end
 
 -- Both return the roots that became complete (nil: all of the block) and, in restart mode, those that were touched.
@@ -38,7 +38,7 @@ local function ack_sparse(record, by_index)
   local changed, zeros, touched = {}, {}, {}
   for index, word in pairs(by_index) do
     if is_live(record, index) then
-      local new = xor_word(string.sub(record.vals, 8 * index + 1, 8 * index + 8), word)
+      local new = xor_word(sub(record.vals, 8 * index + 1, 8 * index + 8), word)
       changed[index] = new
       touched[#touched + 1] = index
       if new == ZERO then zeros[#zeros + 1] = index end
@@ -54,11 +54,11 @@ end
 local function ack_dense(record, delta)
   if record.bitmap or #delta > 8 * record.n then
     late = late + count_stray(record, delta, record.bitmap and 0 or record.n)
-    delta = string.sub(delta, 1, 8 * record.n)
+    delta = sub(delta, 1, 8 * record.n)
   end
   local touched = {}
   for index = 0, restart and #delta / 8 - 1 or -1 do
-    local word = string.sub(delta, 8 * index + 1, 8 * index + 8)
+    local word = sub(delta, 8 * index + 1, 8 * index + 8)
     if word ~= ZERO and is_live(record, index) then touched[#touched + 1] = index end
   end
   record.vals = xor(record.vals, delta)
@@ -68,7 +68,7 @@ end
 local found, bucket_of = locate(blocks)
 local records = load_records(blocks, found, bucket_of)
 local gone = recently_finished(blocks, found)
-local tick = tonumber(call('HGET', meta, 'tick') or 0)
+local tick = restart and tonumber(call('HGET', meta, 'tick') or 0)
 
 local function ack_block(i, record, bucket)
   local block, zeros, touched = blocks[i], nil, nil
@@ -79,16 +79,16 @@ local function ack_block(i, record, bucket)
   end
   if restart and #touched > 0 then
     restart_clock(record, touched, tick)
-    newest_ms = now_ms
+    newest_ms = now_ms()
   end
   if not zeros or #zeros > 0 then
     completed = completed + (zeros and #zeros or record.n)
-    complete(block, record, zeros, has(record, ECHO) and call('HGET', ids[bucket], block) or '')
+    complete(block, record, zeros, has(record, ECHO) and call('HGET', keys[IDS + bucket], block) or '')
   end
 end
 
 for i = 1, #blocks do
-  local record, bucket = records[i] or new_orphan(), bucket_of[i] or 1
+  local record, bucket = records[i] or new_record(0, ''), bucket_of[i] or NURSERY
   if gone[i] then
     late = late + amounts[i]
   elseif seen(record, token) then
@@ -100,14 +100,14 @@ for i = 1, #blocks do
     else
       record.vals = xor(record.vals, deltas[i] or replace_words('', words[i]))
       record.n = #record.vals / 8
-      newest_ms = now_ms
+      newest_ms = now_ms()
     end
     settle(blocks[i], record, bucket, true)
     applied = applied + amounts[i] - (late - late_before)
   end
 end
 
-if late > 0 then count('late', late) end
-if duplicates > 0 then count('duplicates', duplicates) end
+count('late', late)
+count('duplicates', duplicates)
 flush()
 return { applied, completed, late, duplicates }

@@ -12,8 +12,8 @@ call('DEL', scratch_a) -- a first write that is allowed when memory is full, so 
 local cause = { reason = 'timeout', component = '', error = '', fatal = 0 }
 local tick = tonumber(call('HGET', meta, 'tick') or 0)
 local blocks = {}
-for at = 1, #ARGV[4], 8 do blocks[#blocks + 1] = string.sub(ARGV[4], at, at + 7) end
-local found = call('HMGET', heads[EXPIRED], unpack(blocks))
+for at = 1, #args[4], 8 do blocks[#blocks + 1] = sub(args[4], at, at + 7) end
+local found = call('HMGET', keys[HEADS + EXPIRED], unpack(blocks))
 local expired, orphans, refiled = 0, 0, 0
 
 -- Returns the live roots that are out of time (nil: the whole block) and the bucket for the others (nil: none left).
@@ -33,26 +33,26 @@ for i = 1, #blocks do
   local block, record = blocks[i], found[i] and read_head(found[i])
   if record and not has(record, INITIALISED) then
     orphans = orphans + 1
-    queue(removed, EXPIRED, block)
+    remove(block, record, EXPIRED)
   elseif record then
     local over, bucket = judge(record)
-    local packed_ids = has(record, HAS_IDS) and call('HGET', ids[EXPIRED], block) or ''
+    local packed_ids = has(record, HAS_IDS) and call('HGET', keys[IDS + EXPIRED], block) or ''
     if not over or #over > 0 then
       expired = expired + (over and #over or record.n)
       fail(block, record, over, packed_ids, cause)
     end
     if bucket then
       refiled = refiled + record.live
-      record.vals = record.vals or call('HGET', vals[EXPIRED], block)
+      record.vals = record.vals or call('HGET', keys[VALS + EXPIRED], block)
       settle(block, record, bucket, true)
-      if packed_ids ~= '' then queue(put_ids, bucket, block, packed_ids) end
-      queue(removed, EXPIRED, block)
+      if packed_ids ~= '' then queue(puts, IDS + bucket, block, packed_ids) end
+      remove(block, record, EXPIRED)
     else
       settle(block, record, EXPIRED, false)
     end
   end
 end
 
-if orphans > 0 then count('orphans', orphans) end
+count('orphans', orphans)
 flush()
 return { expired, orphans, refiled }

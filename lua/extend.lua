@@ -7,7 +7,7 @@
 -- Emits    nothing
 
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
-local blocks, indexes = read_indexes(ARGV[4])
+local blocks, indexes = read_indexes(args[4])
 local found, bucket_of = locate(blocks)
 local tick = tonumber(call('HGET', meta, 'tick') or 0)
 local extended = 0
@@ -23,7 +23,7 @@ for i = 1, #blocks do
       restart_clock(record, live, tick)
       settle(blocks[i], record, bucket_of[i], false)
       extended = extended + #live
-      newest_ms = now_ms
+      newest_ms = now_ms()
     end
   end
 end

@@ -11,8 +11,8 @@
 
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
 local MAX_KEPT_TEXT = 50000
-local cause = { reason = 'failed', component = ARGV[4], error = ARGV[5], fatal = tonumber(ARGV[6]) or 0 }
-local blocks, indexes = read_indexes(ARGV[7])
+local cause = { reason = 'failed', component = args[4], error = args[5], fatal = tonumber(args[6]) or 0 }
+local blocks, indexes = read_indexes(args[7])
 local failed, kept, late = 0, 0, 0
 
 local function is_kept(record, index)
@@ -40,11 +40,10 @@ end
 
 local found, bucket_of = locate(blocks)
 local gone = recently_finished(blocks, found)
-call('HLEN', meta)
 
 for i = 1, #blocks do
-  local block, bucket = blocks[i], bucket_of[i] or 1
-  local record = found[i] and read_head(found[i]) or new_orphan()
+  local block, bucket = blocks[i], bucket_of[i] or NURSERY
+  local record = found[i] and read_head(found[i]) or new_record(0, '')
   if gone[i] then
     late = late + #indexes[i]
   elseif has(record, INITIALISED) then
@@ -55,16 +54,16 @@ for i = 1, #blocks do
     late = late + #indexes[i] - #live
     if #live > 0 then
       failed = failed + #live
-      fail(block, record, live, has(record, HAS_IDS) and call('HGET', ids[bucket], block) or '', cause)
+      fail(block, record, live, has(record, HAS_IDS) and call('HGET', keys[IDS + bucket], block) or '', cause)
       settle(block, record, bucket, false)
     end
   else
     for _, index in ipairs(indexes[i]) do keep(record, index) end
-    newest_ms = now_ms
+    newest_ms = now_ms()
     settle(block, record, bucket, false)
   end
 end
 
-if late > 0 then count('late', late) end
+count('late', late)
 flush()
 return { failed, kept, late }

@@ -11,23 +11,23 @@
 -- Returns  initialised, completed, failed, duplicates: counts of roots
 -- Emits    entries to the completion and failure streams for roots that were done before they began
 
-local flags = INITIALISED + (ARGV[4] == '1' and QUIET or 0) + (ARGV[5] == '1' and ECHO or 0)
+local flags = INITIALISED + (args[4] == '1' and QUIET or 0) + (args[5] == '1' and ECHO or 0)
 local initialised, completed, failed, duplicates, late = 0, 0, 0, 0, 0
 local blocks = {}
-for i = 6, #ARGV, 3 do blocks[#blocks + 1] = ARGV[i] end
+for i = 6, #args, 3 do blocks[#blocks + 1] = args[i] end
 
 -- Takes over what an orphan kept. Fails come first: a root that failed and is zero has failed.
 local function adopt(block, record, packed_ids, orphan)
   record.tokens = orphan.tokens
-  record.vals = xor(record.vals, string.sub(orphan.vals, 1, 8 * record.n))
+  record.vals = xor(record.vals, sub(orphan.vals, 1, 8 * record.n))
   late = late + count_stray(record, orphan.vals, record.n)
   local at = 1
   while at <= #orphan.fails do
     local index, fatal, component_len, error_len = unpack_bytes('>HBBH', orphan.fails, at)
     local from = at + 6
     local cause = { reason = 'failed', fatal = fatal }
-    cause.component = string.sub(orphan.fails, from, from + component_len - 1)
-    cause.error = string.sub(orphan.fails, from + component_len, from + component_len + error_len - 1)
+    cause.component = sub(orphan.fails, from, from + component_len - 1)
+    cause.error = sub(orphan.fails, from + component_len, from + component_len + error_len - 1)
     if is_live(record, index) then
       fail(block, record, { index }, packed_ids, cause)
       failed = failed + 1
@@ -41,21 +41,19 @@ end
 local found, bucket_of = locate(blocks)
 local records = load_records(blocks, found, bucket_of)
 local gone = recently_finished(blocks, found)
-call('HLEN', meta)
-newest_ms = now_ms
+newest_ms = now_ms()
 
 for i = 1, #blocks do
-  local block, new_vals, packed_ids = blocks[i], ARGV[4 + 3 * i], ARGV[5 + 3 * i]
+  local block, new_vals, packed_ids = blocks[i], args[4 + 3 * i], args[5 + 3 * i]
   local n, orphan = #new_vals / 8, records[i]
   if gone[i] or (orphan and has(orphan, INITIALISED)) then
     duplicates = duplicates + n
   else
-    local record = { n = n, live = n, birth_ms = now_ms, vals = new_vals, fails = '', tokens = '' }
-    record.flags = flags + (packed_ids ~= '' and HAS_IDS or 0)
+    local record = new_record(flags + (packed_ids ~= '' and HAS_IDS or 0), new_vals)
     initialised = initialised + n
     count('initialised:' .. spout_of(block), n)
     if orphan then
-      queue(removed, bucket_of[i], block)
+      remove(block, orphan, bucket_of[i])
       adopt(block, record, packed_ids, orphan)
     end
     local zeros = zero_indexes(record, record.vals)
@@ -63,12 +61,12 @@ for i = 1, #blocks do
       completed = completed + (zeros and #zeros or n)
       complete(block, record, zeros, has(record, ECHO) and packed_ids or '')
     end
-    settle(block, record, 1, true)
-    if packed_ids ~= '' and record.live > 0 then queue(put_ids, 1, block, packed_ids) end
+    settle(block, record, NURSERY, true)
+    if packed_ids ~= '' and record.live > 0 then queue(puts, IDS + NURSERY, block, packed_ids) end
   end
 end
 
-if duplicates > 0 then count('duplicates', duplicates) end
-if late > 0 then count('late', late) end
+count('duplicates', duplicates)
+count('late', late)
 flush()
 return { initialised, completed, failed, duplicates }

@@ -7,14 +7,14 @@
 -- Returns  bucket (0: none, buckets + 1: expired), head, ack_val, ids, tick, turned_ms, finished (1 or 0), now_ms
 -- Emits    nothing
 
-local block, index = ARGV[4], tonumber(ARGV[5])
+local block, index = args[4], tonumber(args[5])
 local found, bucket_of = locate({ block })
 local state = call('HMGET', meta, 'tick', 'turned_ms')
 local gone = recently_finished({ block }, found)
 local records = load_records({ block }, found, bucket_of)
 local bucket, ack_val, packed_ids = bucket_of[1] or 0, '', ''
 if records[1] then
-  ack_val = string.sub(records[1].vals, 8 * index + 1, 8 * index + 8)
-  packed_ids = call('HGET', ids[bucket], block) or ''
+  ack_val = sub(records[1].vals, 8 * index + 1, 8 * index + 8)
+  packed_ids = call('HGET', keys[IDS + bucket], block) or ''
 end
-return { bucket, found[1] or '', ack_val, packed_ids, state[1] or '0', state[2] or '0', gone[1] and 1 or 0, now_ms }
+return { bucket, found[1] or '', ack_val, packed_ids, state[1] or '0', state[2] or '0', gone[1] and 1 or 0, now_ms() }

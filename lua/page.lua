@@ -9,15 +9,15 @@
 -- Returns  cursor ('0': the bucket has been read), {block, head, ids, ..}, now_ms
 -- Emits    nothing
 
-local born, cursor, amount = tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local born, cursor, amount = tonumber(args[4]), args[5], args[6]
 local tick = tonumber(call('HGET', meta, 'tick') or 0)
 local bucket = tick - born + 1
-if bucket < 1 or bucket > EXPIRED then return { '0', {}, now_ms } end -- drained since
-local scanned = call('HSCAN', heads[bucket], cursor, 'COUNT', amount)
+if bucket < 1 or bucket > EXPIRED then return { '0', {}, now_ms() } end -- drained since
+local scanned = call('HSCAN', keys[HEADS + bucket], cursor, 'COUNT', amount)
 local fields, result = scanned[2], {}
 for i = 1, #fields, 2 do
   result[#result + 1] = fields[i]
   result[#result + 1] = fields[i + 1]
-  result[#result + 1] = call('HGET', ids[bucket], fields[i]) or ''
+  result[#result + 1] = call('HGET', keys[IDS + bucket], fields[i]) or ''
 end
-return { scanned[1], result, now_ms }
+return { scanned[1], result, now_ms() }

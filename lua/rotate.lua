@@ -10,31 +10,32 @@
 -- Returns  {'turned' or 'early' or 'waiting', ms until the next step is due}
 -- Emits    nothing
 
-local tick_ms = tonumber(ARGV[4])
+local tick_ms, now = tonumber(args[4]), now_ms()
 local state = call('HMGET', meta, 'turned_ms', 'newest_ms')
-local turned_ms = tonumber(state[1]) or now_ms
-local newest_ms = tonumber(state[2]) or 0
+local turned_ms, newest_ms = tonumber(state[1]) or now, tonumber(state[2]) or 0
 
-if not state[1] or turned_ms > now_ms then -- first call, or the clock was set back: count from now on
-  call('HSET', meta, 'turned_ms', now_ms)
-  turned_ms = now_ms
+if not state[1] or turned_ms > now then -- the store was lost, or its clock set back: count from now on
+  call('HSET', meta, 'turned_ms', now)
+  turned_ms = now
 end
-if now_ms < turned_ms + tick_ms then return { 'early', turned_ms + tick_ms - now_ms } end
-if call('EXISTS', heads[EXPIRED]) == 1 then
+if now < turned_ms + tick_ms then return { 'early', turned_ms + tick_ms - now } end
+if call('EXISTS', keys[HEADS + EXPIRED]) == 1 then
   call('HINCRBY', meta, 'waits', 1)
   return { 'waiting', 0 }
 end
 
-for bucket = buckets, 1, -1 do
-  for _, keys in ipairs({ heads, vals, ids }) do
-    if call('EXISTS', keys[bucket]) == 1 then call('RENAME', keys[bucket], keys[bucket + 1]) end
+local function age(first, last)
+  for position = last, first, -1 do
+    if call('EXISTS', keys[position]) == 1 then call('RENAME', keys[position], keys[position + 1]) end
   end
 end
-call('UNLINK', finished[buckets])
-for tick = buckets - 1, 1, -1 do
-  if call('EXISTS', finished[tick]) == 1 then call('RENAME', finished[tick], finished[tick + 1]) end
-end
-turned_ms = math.min(now_ms, math.max(turned_ms + tick_ms, newest_ms))
+
+age(HEADS + NURSERY, HEADS + buckets)
+age(VALS + NURSERY, VALS + buckets)
+age(IDS + NURSERY, IDS + buckets)
+call('UNLINK', keys[FINISHED + buckets])
+age(FINISHED + 1, FINISHED + buckets - 1)
+turned_ms = math.min(now, math.max(turned_ms + tick_ms, newest_ms))
 call('HSET', meta, 'turned_ms', turned_ms)
 call('HINCRBY', meta, 'tick', 1)
-return { 'turned', math.max(0, turned_ms + tick_ms - now_ms) }
+return { 'turned', math.max(0, turned_ms + tick_ms - now) }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import pack
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,12 +41,8 @@ class Batch:
     dense: list[bytes] = field(default_factory=list)
     cost_us: float = 0.0
 
-    def packed_spouts(self) -> bytes:
-        return b"".join(pack(">H", spout) for spout in sorted(self.spouts))
 
-
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """The roots of one block inside an array that is sorted by root."""
 
     block: int
@@ -55,13 +52,8 @@ class Span:
     size: int
     """One more than the highest index."""
 
-    @property
-    def count(self) -> int:
-        return self.end - self.start
-
-    @property
     def packed(self) -> bytes:
-        return pack(">QH", self.block, self.count)
+        return pack(">QH", self.block, self.end - self.start)
 
 
 def fold(roots: U64Array, ack_vals: U64Array) -> tuple[U64Array, U64Array]:
@@ -90,13 +82,15 @@ def ack_batches(roots: U64Array, ack_vals: U64Array, shards: int, block_size: in
     """The calls that bring folded ack vals to their shards."""
     batches = _Batches()
     data = memoryview(ack_vals.astype("<u8", copy=False).tobytes())
+    pairs = b""
     for span in spans(roots, shards):
-        if span.count <= max(_ALWAYS_SPARSE, span.size // _SPARSE_BELOW):
-            part = slice(span.start, span.end)
-            batches.of(span).sparse.append(span.packed + _pairs(roots[part], ack_vals[part]))
-            yield from batches.charge(span, _touch_us(span, block_size))
+        count = span.end - span.start
+        if count <= max(_ALWAYS_SPARSE, span.size // _SPARSE_BELOW):
+            pairs = pairs or _pairs(roots, ack_vals)
+            batches.of(span).sparse += (span.packed(), pairs[10 * span.start : 10 * span.end])
+            yield from batches.charge(span, _touch_us(span, count, block_size))
         else:
-            batches.of(span).dense += [span.packed, _dense(span, roots, ack_vals, data)]
+            batches.of(span).dense += (span.packed(), _dense(span, roots, ack_vals, data))
             yield from batches.charge(span, _BLOCK_US + span.size * _ROOT_US)
     yield from batches.rest()
 
@@ -104,10 +98,10 @@ def ack_batches(roots: U64Array, ack_vals: U64Array, shards: int, block_size: in
 def root_batches(roots: U64Array, shards: int, block_size: int) -> Iterator[Batch]:
     """The calls that name roots one by one, for fail and extend."""
     batches = _Batches()
+    indexes = indexes_of(roots).astype(">u2").tobytes()
     for span in spans(roots, shards):
-        indexes = indexes_of(roots[span.start : span.end]).astype(">u2").tobytes()
-        batches.of(span).sparse.append(span.packed + indexes)
-        yield from batches.charge(span, _touch_us(span, block_size))
+        batches.of(span).sparse += (span.packed(), indexes[2 * span.start : 2 * span.end])
+        yield from batches.charge(span, _touch_us(span, span.end - span.start, block_size))
     yield from batches.rest()
 
 
@@ -120,7 +114,7 @@ def init_batches(
     for span in spans(roots, shards):
         packed_ids = pack_ids_of(slice(span.start, span.end))
         vector = bytes(data[8 * span.start : 8 * span.end])
-        batches.of(span).dense += [pack(">Q", span.block), vector, packed_ids]
+        batches.of(span).dense += (pack(">Q", span.block), vector, packed_ids)
         block_us = _LONE_US if span.size == 1 else _BLOCK_US
         yield from batches.charge(span, block_us + span.size * _ROOT_US + len(packed_ids) * _ROOT_US / 8)
     yield from batches.rest()
@@ -146,9 +140,9 @@ class _Batches:
         yield from self._open.values()
 
 
-def _touch_us(span: Span, block_size: int) -> float:
+def _touch_us(span: Span, count: int, block_size: int) -> float:
     """The cost of touching some roots of a block: unless it is a lone root, its whole vector is written again."""
-    return _LONE_US if span.size == 1 else _BLOCK_US + block_size * _ROOT_US + span.count * _PAIR_US
+    return _LONE_US if span.size == 1 else _BLOCK_US + block_size * _ROOT_US + count * _PAIR_US
 
 
 def _pairs(roots: U64Array, ack_vals: U64Array) -> bytes:
@@ -159,7 +153,7 @@ def _pairs(roots: U64Array, ack_vals: U64Array) -> bytes:
 
 
 def _dense(span: Span, roots: U64Array, ack_vals: U64Array, data: memoryview) -> bytes:
-    if span.count == span.size:
+    if span.end - span.start == span.size:
         return bytes(data[8 * span.start : 8 * span.end])
     vector = np.zeros(span.size, dtype="<u8")
     vector[indexes_of(roots[span.start : span.end]).astype(np.int64)] = ack_vals[span.start : span.end]

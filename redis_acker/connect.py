@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -12,10 +13,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
+from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisClusterException
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from redis_acker.errors import BadInput, ServerUnavailable
+from redis_acker.errors import BadInput
 
 if TYPE_CHECKING:
     from redis_acker.embedded import EmbeddedServer
@@ -99,21 +101,44 @@ class Cluster(Servers):
     def __init__(self, url: str, tag_of: Callable[[int], str]) -> None:
         self.urls = [url]
         self._tag_of = tag_of
-        self._cluster = RedisCluster.from_url(url.replace("+cluster", "", 1), **_client_options())
+        self._lock = threading.Lock()
+        self._cluster: RedisCluster | None = None
 
     def client(self, shard: int) -> redis.Redis:
-        node = self._cluster.get_node_from_key(self._tag_of(shard))
-        return self._cluster.get_redis_connection(node)
+        cluster = self._open()
+        return cluster.get_redis_connection(cluster.get_node_from_key(self._tag_of(shard)))
 
     def refresh(self) -> None:
-        with contextlib.suppress(redis.RedisError):  # no node answers now; the next attempt finds out
-            self._cluster.nodes_manager.initialize()
+        with contextlib.suppress(redis.RedisError, RedisClusterException):  # the next attempt finds out
+            if self._cluster:
+                self._cluster.nodes_manager.initialize()
 
     def describe(self, shard: int) -> str:
         return f"The cluster {hide_password(self.urls[0])}"
 
     def close(self) -> None:
-        self._cluster.close()
+        if self._cluster:
+            self._cluster.close()
+
+    def _open(self) -> RedisCluster:
+        """Connects at the first use: a cluster that is not up yet is then waited for like any other server."""
+        if self._cluster is None:
+            with self._lock:
+                self._cluster = self._cluster or self._connect()
+        return self._cluster
+
+    def _connect(self) -> RedisCluster:
+        url = self.urls[0]
+        try:
+            return RedisCluster.from_url(url.replace("+cluster", "", 1), **_client_options())
+        except (ValueError, TypeError) as error:
+            raise BadInput(f"{hide_password(url)!r} is not a cluster's URL{_why(url, error)}: use {_FORMS}.") from None
+        except RedisClusterException as error:
+            if isinstance(error.__cause__, (AuthenticationError, AuthorizationError, NoPermissionError)):
+                raise error.__cause__ from None
+            if "cannot be connected" not in str(error) or "Cluster mode is not enabled" in str(error):
+                raise BadInput(f"{hide_password(url)!r} names no cluster ({error}): use {_FORMS}.") from None
+            raise
 
 
 def open_servers(target: Target | Sequence[Target] | None, tag_of: Callable[[int], str]) -> Servers:
@@ -121,14 +146,18 @@ def open_servers(target: Target | Sequence[Target] | None, tag_of: Callable[[int
     targets = _split(target)
     urls = [one for one in targets if isinstance(one, str)]
     if not urls:
-        return Fleet([one for one in targets if isinstance(one, redis.Redis)], [])
+        return Fleet([_check_client(one) for one in targets if isinstance(one, redis.Redis)], [])
     if len(urls) != len(targets):
         raise BadInput("Pass either URLs or redis-py clients, not both.")
+    if len(set(urls)) != len(urls):
+        raise BadInput("A server is named twice: name each once. One server can hold any number of shards.")
     if any("+cluster://" in url for url in urls):
         if len(urls) > 1:
             raise BadInput("Pass one URL for a cluster: its nodes tell each other's addresses.")
-        return _open_cluster(urls[0], tag_of)
-    if urls == ["embedded"]:
+        return Cluster(urls[0], tag_of)
+    if "embedded" in urls:
+        if len(urls) > 1:
+            raise BadInput("An embedded server stands alone: pass 'embedded', or the URLs of servers.")
         from redis_acker.embedded import EmbeddedServer
 
         server = EmbeddedServer()
@@ -138,7 +167,7 @@ def open_servers(target: Target | Sequence[Target] | None, tag_of: Callable[[int
 
 def hide_password(url: str) -> str:
     """The URL as it may be shown."""
-    return re.sub(r"(?<=://)([^:@/]*):[^@]*@", r"\1:***@", re.sub(r"(password=)[^&]*", r"\1***", url))
+    return re.sub(r"(?<=://)([^:@/]*):.*@", r"\1:***@", re.sub(r"(password=)[^&]*", r"\1***", url))
 
 
 def _split(target: Target | Sequence[Target] | None) -> list[Target]:
@@ -150,10 +179,19 @@ def _split(target: Target | Sequence[Target] | None) -> list[Target]:
         return list(_BETWEEN_URLS.split(target.strip()))
     if isinstance(target, redis.Redis):
         return [target]
-    targets = list(target)
-    if not targets or not all(isinstance(one, (str, redis.Redis)) for one in targets):
-        raise BadInput(f"A server is named by a URL ({_FORMS}) or is a redis-py client, not {target!r}.")
+    targets = list(target) if isinstance(target, Sequence) else [target]
+    for one in targets:
+        if not isinstance(one, (str, redis.Redis)):
+            raise BadInput(f"A server is named by a URL ({_FORMS}) or is a redis.Redis client, not a {type(one)}.")
+    if not targets:
+        raise BadInput(f"No server was named: pass a URL ({_FORMS}).")
     return targets
+
+
+def _check_client(client: redis.Redis) -> redis.Redis:
+    if client.connection_pool.connection_kwargs.get("decode_responses"):
+        raise BadInput("The client decodes replies into text, and ids are bytes: open it without decode_responses.")
+    return client
 
 
 def _client_options() -> dict[str, Any]:
@@ -172,12 +210,22 @@ def _open(url: str) -> redis.Redis:
     if scheme not in ("redis", "rediss", "unix"):
         raise BadInput(f"{hide_password(url)!r} is not a server's URL: use {_FORMS}.")
     options = _client_options()
-    if scheme == "unix":
-        del options["socket_keepalive"]
     try:
-        return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options)
+        if scheme == "unix":
+            del options["socket_keepalive"]
+        elif not re.fullmatch(r"/?\d*", urlsplit(url).path):
+            raise ValueError("its path is not the number of a database")
+        client = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options)
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # which does not connect, but refuses unknown options
     except (ValueError, TypeError) as error:
-        raise BadInput(f"{hide_password(url)!r} is not a server's URL ({error}): use {_FORMS}.") from None
+        raise BadInput(f"{hide_password(url)!r} is not a server's URL{_why(url, error)}: use {_FORMS}.") from None
+    return client
+
+
+def _why(url: str, error: Exception) -> str:
+    """What the parser says, unless it may quote a piece of a password."""
+    return "" if "@" in url else f" ({error})"
 
 
 def _open_sentinel(url: str) -> redis.Redis:
@@ -203,14 +251,3 @@ def _open_sentinel(url: str) -> redis.Redis:
         options |= {"username": unquote(user) or None, "password": unquote(password)}
     client: redis.Redis = sentinel.master_for(service, **options)
     return client
-
-
-def _open_cluster(url: str, tag_of: Callable[[int], str]) -> Cluster:
-    try:
-        return Cluster(url, tag_of)
-    except (ValueError, TypeError) as error:
-        raise BadInput(f"{hide_password(url)!r} is not a cluster's URL ({error}): use {_FORMS}.") from None
-    except redis.RedisError as error:
-        raise ServerUnavailable(
-            f"The cluster {hide_password(url)} cannot be reached ({error}): check that it runs and is a cluster."
-        ) from error

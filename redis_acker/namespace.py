@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import warnings
 
-import redis
-
 from redis_acker.connect import Servers
-from redis_acker.errors import BadInput, SettingsMismatch, UnknownNamespace, UnsupportedServer
+from redis_acker.errors import (
+    AccessDenied,
+    BadInput,
+    ScriptFailed,
+    SettingsMismatch,
+    UnknownNamespace,
+    UnsupportedServer,
+)
 from redis_acker.ids import MAX_SPOUT
 from redis_acker.keys import ShardKeys
 from redis_acker.settings import Settings, StoredSettings
 from redis_acker.transport import Argument, Command, Transport
 
 LEAST_VERSION = (6, 2)
+
+_SERVERS = "servers"
+"""Stored beside the settings: among how many servers the shards are dealt out."""
+
+_SHARDS_LOOKED_FOR = 16
+"""Shards looked for on every server, to notice servers that are left out or named in another order."""
 
 
 class EvictionWarning(UserWarning):
@@ -25,7 +36,7 @@ def open_namespace(
 ) -> StoredSettings:
     """The settings of the namespace; stores the wanted ones, or defaults, where there are none yet."""
     for server in range(servers.count()):
-        _check_server(servers.client(server), servers.describe(server))
+        _check_server(_info(transport, server), servers.describe(server))
     stored = _read(servers, transport, namespace)
     if stored is None and not create:
         raise UnknownNamespace(f"Namespace {namespace!r} does not exist on these servers: check its name and the URL.")
@@ -36,38 +47,67 @@ def open_namespace(
             "many servers as it was made for, or make one with more shards."
         )
     settings.check(wanted, namespace)
-    _store(transport, namespace, settings, [int(create), now_ms])
+    _store(servers, transport, namespace, settings, [int(create), now_ms])
     return settings
 
 
 def _read(servers: Servers, transport: Transport, namespace: str) -> StoredSettings | None:
-    """What is stored in shard 0, after a look whether the servers are named in the order they were at first use."""
-    names = StoredSettings.names()
-    key = ShardKeys(namespace, 0, 0).meta
-    replies = transport.run([Command(server, ("HMGET", key, *names)) for server in range(servers.count())])
-    for server, values in enumerate(replies):
-        if server > 0 and values[0] is not None:
+    """What is stored, after a look whether the same servers are named, in the order they were at first use."""
+    count = servers.count()
+    names = [*StoredSettings.names(), _SERVERS]
+    places = [(shard, server) for server in range(count) for shard in range(max(_SHARDS_LOOKED_FOR, count))]
+    replies = transport.run(
+        # Only separate servers can be asked for a shard that belongs elsewhere.
+        Command(server if count > 1 else shard, ("HMGET", ShardKeys(namespace, shard, 0).meta, *names))
+        for shard, server in places
+    )
+    found = {place: values for place, values in zip(places, replies, strict=True) if values[0] is not None}
+    for *_, stored_count in found.values():
+        _check_count(stored_count, count, namespace)
+    for shard, server in found:
+        if server != shard % count:
             raise SettingsMismatch(
-                f"Shard 0 of namespace {namespace!r} is on server {server + 1} of the {servers.count()} named: name "
-                "the servers in the order in which they were named at first use."
+                f"Shard {shard} of namespace {namespace!r} is on server {server + 1} of the {count} named, not on "
+                f"server {shard % count + 1}: name the servers in the order in which they were named at first use."
             )
-    return StoredSettings.from_values(replies[0]) if replies[0][0] is not None else None
+    # Any shard will do: the server of shard 0 may have lost its data.
+    return next((StoredSettings.from_values(values[:-1]) for values in found.values()), None)
 
 
-def _store(transport: Transport, namespace: str, settings: StoredSettings, first: list[Argument]) -> None:
+def _check_count(stored: bytes, count: int, namespace: str) -> None:
+    if int(stored) != count:
+        raise SettingsMismatch(
+            f"Namespace {namespace!r} is spread over {int(stored)} servers, but this client names {count}: name the "
+            "same servers, in the order in which they were named at first use."
+        )
+
+
+def _store(
+    servers: Servers, transport: Transport, namespace: str, settings: StoredSettings, first: list[Argument]
+) -> None:
     """Writes the settings into every shard that has none, and checks those that have."""
-    pairs: list[Argument] = [part for pair in settings.to_fields() for part in pair]
+    fields = [*settings.to_fields(), (_SERVERS, servers.count())]
+    pairs: list[Argument] = [part for pair in fields for part in pair]
     commands = [
         Command.call("open", shard, [ShardKeys(namespace, shard, 0).meta], [*first, *pairs])
         for shard in range(settings.shards)
     ]
-    for shard, values in enumerate(transport.run(commands)):
+    # Shard 0 first: of several clients that open the namespace at once with other settings, it takes one.
+    _check_stored(transport.run(commands[:1]), 0, servers.count(), namespace, settings)
+    _check_stored(transport.run(commands[1:]), 1, servers.count(), namespace, settings)
+
+
+def _check_stored(
+    replies: list[list[bytes]], first_shard: int, server_count: int, namespace: str, settings: StoredSettings
+) -> None:
+    for shard, (*values, stored_count) in enumerate(replies, first_shard):
         if values[0] is None:
             raise SettingsMismatch(
                 f"Shard {shard} of namespace {namespace!r} is missing: name all {settings.shards} shards' servers, in "
                 "the order in which they were named at first use."
             )
         StoredSettings.from_values(values).check(settings.as_wanted(), namespace)
+        _check_count(stored_count, server_count, namespace)
 
 
 def spout_number(transport: Transport, namespace: str, name: str) -> int:
@@ -90,19 +130,25 @@ def spout_names(transport: Transport, namespace: str) -> dict[int, str]:
     return {int(number): name.decode() for name, number in zip(flat[::2], flat[1::2], strict=True)}
 
 
-def _check_server(client: redis.Redis, description: str) -> None:
+def _info(transport: Transport, server: int) -> dict[str, str]:
+    """What the server says of itself; nothing where this user may not ask."""
     try:
-        info = client.info()
-    except redis.RedisError:
-        return  # unreachable: the first real command says so better; or INFO is not allowed to this user
-    version = str(info.get("redis_version", "0"))
-    if tuple(int(part) for part in version.split(".")[:2]) < LEAST_VERSION:
+        text = transport.run_one(Command(server, ("INFO",))).decode(errors="replace")
+    except (AccessDenied, ScriptFailed):
+        return {}
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name: value for name, separator, value in pairs if separator}
+
+
+def _check_server(info: dict[str, str], description: str) -> None:
+    version = info.get("redis_version")
+    if version and tuple(int(part) for part in version.split(".")[:2]) < LEAST_VERSION:
         raise UnsupportedServer(f"{description} has version {version}: use Redis 6.2 or later, or Valkey.")
-    policy = str(info.get("maxmemory_policy", "noeviction"))
-    if info.get("maxmemory") and policy != "noeviction":
+    policy = info.get("maxmemory_policy", "noeviction")
+    if info.get("maxmemory", "0") != "0" and policy.startswith("allkeys"):  # the others spare keys without expiry
         warnings.warn(
             f"{description} evicts keys when memory is full (maxmemory-policy {policy}), which loses pending roots "
             "without a trace: set maxmemory-policy noeviction.",
             EvictionWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

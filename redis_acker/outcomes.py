@@ -15,8 +15,8 @@ from redis_acker.message_ids import MessageId, unpack_ids
 Kind = Literal["completions", "failures"]
 
 _ALL, _LIST = 0, 1
-_ITEM = ">Q6sBH"
-_ITEM_BYTES = 17
+_ITEM = ">Q5sBH"
+_ITEM_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class _Item:
     """The roots of one block in an entry."""
 
     block: int
-    birth_ms: int
+    birth: int
     indexes: list[int]
     packed_ids: bytes
 
@@ -46,7 +46,7 @@ class Outcome:
     @cached_property
     def ages_ms(self) -> list[int]:
         """Time from init to the final event, for each root."""
-        return [max(0, self.at_ms - item.birth_ms) for item in self.items for _ in item.indexes]
+        return [age_ms(self.at_ms, item.birth) for item in self.items for _ in item.indexes]
 
     @cached_property
     def _ids(self) -> tuple[list[MessageId | None], list[int]]:
@@ -114,6 +114,12 @@ def _parse_items(data: bytes) -> list[_Item]:
         items.append(_Item(block, int.from_bytes(birth, "big"), indexes, data[at + 4 : at + 4 + size]))
         at += 4 + size
     return items
+
+
+def age_ms(now_ms: int, birth: int) -> int:
+    """The age of a record of whose birth time the low 40 bits are kept; 0 if the clock was set back since."""
+    age = (now_ms - birth) & ((1 << 40) - 1)
+    return age if age < 1 << 39 else 0
 
 
 def live_indexes(bitmap: bytes) -> list[int]:

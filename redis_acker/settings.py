@@ -14,8 +14,8 @@ DEFAULT_BUCKETS = 3
 DEFAULT_TIMEOUT_MS = 30_000
 """Time a root has for its final event, as in Storm."""
 
-DEFAULT_BLOCK_SIZE = 250
-"""Roots in a block. Ack vals and allocator overhead of 250 fit just under 2 KiB."""
+DEFAULT_BLOCK_SIZE = 500
+"""Most roots in a block. Twice as many make dense acks a few percent cheaper, and single acks to a block dearer."""
 
 MAX_SHARDS = 16_384
 MAX_BUCKETS = 64

@@ -37,13 +37,15 @@ class OutcomeReader(Generic[AnyOutcome]):
 
     def __init__(self, acker: Acker, kind: Kind, spout: str, *, consumer: str, claim_after_ms: int) -> None:
         self._transport = acker.transport
+        self._troubles = self._transport.troubles
         self._consumer = consumer
         self._claim_after_ms = claim_after_ms
         self._next_claim = 0.0
         number = acker.spout_number(spout)
         self._keys = [getattr(keys, kind)(number) for keys in acker.shard_keys]
         self._backlog_from: list[str | None] = ["0"] * len(self._keys)
-        self._create_groups()
+        self._claim_from: list[bytes] = [b"0"] * len(self._keys)
+        self._handed_out: set[tuple[int, str]] = set()
 
     def __enter__(self) -> OutcomeReader[AnyOutcome]:
         return self
@@ -79,6 +81,7 @@ class OutcomeReader(Generic[AnyOutcome]):
                 for at in range(0, len(entries), READ_COUNT)
             ]
         )
+        self._handed_out.difference_update((outcome.shard, outcome.entry) for outcome in outcomes)
 
     def drain(self) -> Iterator[AnyOutcome]:
         """Everything that is there now, one by one, each released when the next is asked for."""
@@ -88,36 +91,56 @@ class OutcomeReader(Generic[AnyOutcome]):
                 self.release([outcome])
 
     def _own_or_new(self) -> list[AnyOutcome]:
-        """Entries this consumer held before a restart come first, then new ones."""
-        commands = [
-            Command(
-                shard, ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", READ_COUNT, "STREAMS", key, start or ">")
-            )
-            for shard, (key, start) in enumerate(zip(self._keys, self._backlog_from, strict=True))
-        ]
+        """Entries this consumer has got and not handed out come first, then new ones."""
+        while True:
+            starts = list(self._backlog_from)
+            outcomes = self._read_from(starts)
+            if self._troubles != self._transport.troubles:
+                # A reply may be lost, and with it entries that are this consumer's now.
+                self._troubles = self._transport.troubles
+                self._backlog_from = ["0"] * len(self._keys)
+            if outcomes or self._backlog_from == starts:
+                return outcomes
+
+    def _read_from(self, starts: list[str | None]) -> list[AnyOutcome]:
+        """Reads on in the backlog of each shard, or new entries where the backlog has been read (None)."""
+        head = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", READ_COUNT, "STREAMS")
+        keys_and_starts = zip(self._keys, starts, strict=True)
+        replies = self._run(
+            [Command(shard, (*head, key, start or ">")) for shard, (key, start) in enumerate(keys_and_starts)]
+        )
         outcomes: list[AnyOutcome] = []
-        for shard, reply in enumerate(self._run(commands)):
-            entries = reply[0][1] if reply else []
-            if self._backlog_from[shard] is not None:
+        for shard, reply in enumerate(replies):
+            entries = _entries(reply)
+            if starts[shard] is not None:
                 self._backlog_from[shard] = entries[-1][0].decode() if entries else None
-            outcomes += _parse(shard, entries)
-        if not outcomes and any(commands[shard].args[-1] != ">" for shard in range(len(commands))):
-            return self._own_or_new()  # the backlog has been read: look for new entries at once
+                entries = [one for one in entries if (shard, one[0].decode()) not in self._handed_out]
+            outcomes += self._hand_out(shard, entries)
         return outcomes
 
     def _claim(self) -> list[AnyOutcome]:
         """Entries another consumer has held for too long."""
         if time.monotonic() < self._next_claim:
             return []
-        commands = [
-            Command(shard, ("XAUTOCLAIM", key, GROUP, self._consumer, self._claim_after_ms, "0", "COUNT", READ_COUNT))
-            for shard, key in enumerate(self._keys)
-        ]
+        head = (GROUP, self._consumer, self._claim_after_ms)
+        replies = self._run(
+            [
+                Command(shard, ("XAUTOCLAIM", key, *head, self._claim_from[shard], "COUNT", READ_COUNT))
+                for shard, key in enumerate(self._keys)
+            ]
+        )
         outcomes: list[AnyOutcome] = []
-        for shard, reply in enumerate(self._run(commands)):
-            outcomes += _parse(shard, reply[1])
-        if not outcomes:
+        for shard, reply in enumerate(replies):
+            self._claim_from[shard] = reply[0]
+            outcomes += self._hand_out(shard, reply[1])
+        if not outcomes and all(start == b"0-0" for start in self._claim_from):
             self._next_claim = time.monotonic() + min(_CLAIM_EVERY_S, self._claim_after_ms / 1000)
+        return outcomes
+
+    def _hand_out(self, shard: int, entries: list[Any]) -> list[AnyOutcome]:
+        # An entry that was deleted while a consumer held it comes without fields, or as nothing on 6.2.
+        outcomes: list[Any] = [parse_entry(shard, entry[0], entry[1]) for entry in entries if entry and entry[1]]
+        self._handed_out.update((shard, outcome.entry) for outcome in outcomes)
         return outcomes
 
     def _run(self, commands: list[Command]) -> list[Any]:
@@ -126,7 +149,8 @@ class OutcomeReader(Generic[AnyOutcome]):
         except ScriptFailed as error:
             if "NOGROUP" not in str(error):
                 raise
-        self._create_groups()  # the server lost its data
+        self._create_groups()
+        self._troubles -= 1  # the error took the place of all replies: look for what they brought
         return self._transport.run(commands)
 
     def _create_groups(self) -> None:
@@ -138,6 +162,9 @@ class OutcomeReader(Generic[AnyOutcome]):
                     raise
 
 
-def _parse(shard: int, entries: list[Any]) -> list[Any]:
-    # An entry that was deleted while a consumer held it comes without fields, or as nothing on 6.2.
-    return [parse_entry(shard, entry[0], entry[1]) for entry in entries if entry and entry[1]]
+def _entries(reply: list[Any] | None) -> list[Any]:
+    """The entries of the one stream that was read: [[key, entries]], or flat from a client that speaks RESP3."""
+    if not reply:
+        return []
+    entries: list[Any] = reply[0][1] if isinstance(reply[0], list) else reply[1]
+    return entries

@@ -44,9 +44,11 @@ _AGAIN = (
     redis_errors.TryAgainError,
     redis_errors.MovedError,
     redis_errors.AskError,
-    redis_errors.SlotNotCoveredError,
+    redis_errors.RedisClusterException,
     OSError,
 )
+_AGAIN_CODES = ("BUSY ", "NOREPLICAS ")
+_IN_SCRIPT_READONLY = ": -READONLY "  # as 6.2 reports it
 _DENIED = (redis_errors.AuthenticationError, redis_errors.AuthorizationError, redis_errors.NoPermissionError)
 
 
@@ -71,6 +73,8 @@ class Transport:
     def __init__(self, servers: Servers, *, retry_for_s: float) -> None:
         self._servers = servers
         self._retry_for_s = retry_for_s
+        self.troubles = 0
+        """How often commands had to be sent again, so that a reply may be lost."""
 
     def run(self, commands: Iterable[Command], *, retry_for_s: float | None = None) -> list[Any]:
         """Replies to all commands. Raises one AckerError when one was refused, or not answered in time."""
@@ -82,11 +86,12 @@ class Transport:
             if work.is_done():
                 return work.replies
             if trouble is not None:
+                self.troubles += 1
                 if time.monotonic() > deadline:
                     raise ServerUnavailable(
-                        f"{self._servers.describe(work.first_shard())} did not answer within {patience_s:g} s "
-                        f"({trouble}): check that it runs and can be reached."
-                    ) from trouble
+                        f"{self._servers.describe(trouble.shard)} did not answer within {patience_s:g} s ({trouble}): "
+                        "check that it runs and can be reached."
+                    ) from trouble.error
                 time.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 self._servers.refresh()
@@ -94,12 +99,14 @@ class Transport:
     def run_one(self, command: Command, *, retry_for_s: float | None = None) -> Any:
         return self.run([command], retry_for_s=retry_for_s)[0]
 
-    def _attempt(self, work: _Work) -> Exception | None:
+    def _attempt(self, work: _Work) -> _Trouble | None:
         """Sends what has no reply yet. Returns why it must be sent again, if the server is to blame."""
         lines: dict[int, _Line] = {}
-        trouble: Exception | None = None
+        trouble: _Trouble | None = None
+        shard = 0
         try:
             for i, command in work.unanswered():
+                shard = command.shard
                 client = self._servers.client(command.shard)
                 line = lines.get(id(client)) or lines.setdefault(id(client), _Line(client))
                 line.send(i, command)
@@ -107,34 +114,49 @@ class Transport:
                     line.receive(work)
             for line in lines.values():
                 while line.sent:
+                    shard = work.commands[line.sent[0]].shard
                     line.receive(work)
         except _DENIED as error:
             raise _translate(error) from error
         except _AGAIN as error:
-            trouble = error
+            trouble = _Trouble(shard, error)
         finally:
             for line in lines.values():
                 line.close()
         return self._judge(work) or trouble
 
-    def _judge(self, work: _Work) -> Exception | None:
+    def _judge(self, work: _Work) -> _Trouble | None:
         """Looks at error replies: loads missing scripts, raises what is final, forgets what is to be sent again."""
-        trouble: Exception | None = None
+        trouble: _Trouble | None = None
         missing: dict[tuple[int, Script], Command] = {}
         for i, error in work.take_errors():
             command = work.commands[i]
             if isinstance(error, redis_errors.NoScriptError) and command.script:
                 missing[id(self._servers.client(command.shard)), command.script] = command
-            elif isinstance(error, _AGAIN):
-                trouble = error
+            elif isinstance(error, _AGAIN) or str(error).startswith(_AGAIN_CODES) or _IN_SCRIPT_READONLY in str(error):
+                trouble = _Trouble(command.shard, error)
             else:
                 raise _translate(error) from error
         for (_, missing_script), command in missing.items():
             try:
                 self._servers.client(command.shard).execute_command("SCRIPT LOAD", missing_script.source)
+            except _DENIED as error:
+                raise _translate(error) from error
             except _AGAIN as error:
-                trouble = error
+                trouble = _Trouble(command.shard, error)
         return trouble
+
+
+@dataclass(frozen=True)
+class _Trouble:
+    """Why commands must be sent again."""
+
+    shard: int
+    error: Exception
+
+    def __str__(self) -> str:
+        # redis-py appends the whole configuration of every Sentinel client it asked.
+        return str(self.error).partition(" : <")[0]
 
 
 class _Work:
@@ -163,9 +185,6 @@ class _Work:
     def is_done(self) -> bool:
         return next(self.unanswered(), None) is None
 
-    def first_shard(self) -> int:
-        return next(self.unanswered())[1].shard
-
 
 _UNANSWERED = object()
 
@@ -187,6 +206,8 @@ class _Line:
             reply = self._connection.read_response()
         except redis_errors.ResponseError as error:
             reply = error
+        if isinstance(reply, dict):  # a client that speaks RESP3: as the flat list of RESP2
+            reply = [part for pair in reply.items() for part in pair]
         work.replies[self.sent.popleft()] = reply
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from redis_acker.errors import BadInput
 from redis_acker.ids import blocks_of, indexes_of, shards_of, spout_of
 from redis_acker.message_ids import MessageId, unpack_ids
-from redis_acker.outcomes import live_indexes
+from redis_acker.outcomes import age_ms, live_indexes
 from redis_acker.transport import Argument, Command
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ PAGE_BLOCKS = 50
 
 _INITIALISED, _HAS_BITMAP, _HAS_TICKS = 1, 2, 4
 _INLINE = 8
-_FIXED_BYTES = 13
+_FIXED_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def inspect(acker: Acker, root: int) -> RootState:
         int.from_bytes(ack_val, "little"),
         ids[index],
         attempts[index],
-        max(0, now_ms - record.birth_ms),
+        age_ms(now_ms, record.birth),
         bucket - 1,
         max(0, expires_ms - now_ms),
     )
@@ -189,9 +189,9 @@ def _list_bucket(acker: Acker, shard: int, born: int, bucket: int, names: dict[i
             first = int.from_bytes(block, "big")
             name = names.get(spout_of(first), "?")
             ids, attempts = unpack_ids(packed_ids, range(record.size))
-            age_ms = max(0, now_ms - record.birth_ms)
+            age = age_ms(now_ms, record.birth)
             for index in record.live:
-                yield PendingRoot(first + index, name, shard, ids[index], attempts[index], age_ms, bucket)
+                yield PendingRoot(first + index, name, shard, ids[index], attempts[index], age, bucket)
         if cursor == b"0":
             return
 
@@ -202,18 +202,19 @@ class Head:
 
     initialised: bool
     size: int
-    birth_ms: int
+    birth: int
     live: list[int]
     ticks: tuple[int, ...] | None
 
 
 def read_head(head: bytes) -> Head:
     flags, size = unpack_from(">BH", head)
-    birth_ms = int.from_bytes(head[5:11], "big")
+    birth = int.from_bytes(head[3:8], "big")
     at = _FIXED_BYTES + (8 * size if size <= _INLINE else 0)
     live = list(range(size))
     if flags & _HAS_BITMAP:
-        live = live_indexes(head[at : at + (size + 7) // 8])
-        at += (size + 7) // 8
+        bitmap_bytes = (size + 7) // 8
+        live = live_indexes(head[at + 2 : at + 2 + bitmap_bytes])
+        at += 2 + bitmap_bytes
     ticks = unpack_from(f">{size}I", head, at) if flags & _HAS_TICKS else None
-    return Head(bool(flags & _INITIALISED), size, birth_ms, live, ticks)
+    return Head(bool(flags & _INITIALISED), size, birth, live, ticks)

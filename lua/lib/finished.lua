@@ -4,8 +4,8 @@
 -- Where a block's bit is: 1024 neighbours share one bitmap, the chunk. Returns chunk, byte position, mask.
 local function chunk_of(block)
   local high, low = string.byte(block, 6, 7)
-  local bit_at = (high % 16) * 64 + math.floor(low / 4)
-  return string.sub(block, 1, 5) .. string.char(math.floor(high / 16)), math.floor(bit_at / 8) + 1, 2 ^ (bit_at % 8)
+  local bit_at = (high % 16) * 64 + floor(low / 4)
+  return sub(block, 1, 5) .. string.char(floor(high / 16)), floor(bit_at / 8) + 1, 2 ^ (bit_at % 8)
 end
 
 -- Which blocks without a record (found[i] is false) finished lately. Returns a set of positions.
@@ -18,10 +18,12 @@ local function recently_finished(blocks, found)
   end
   if #positions == 0 then return result end
   for tick = 1, buckets do
-    local bitmaps = call('HMGET', finished[tick], unpack(chunks))
+    local bitmaps = call('HMGET', keys[FINISHED + tick], unpack(chunks))
     for i = 1, #positions do
-      local _, byte, mask = chunk_of(blocks[positions[i]])
-      if band(bitmaps[i] and string.byte(bitmaps[i], byte) or 0, mask) ~= 0 then result[positions[i]] = true end
+      if bitmaps[i] then
+        local _, byte, mask = chunk_of(blocks[positions[i]])
+        if band(string.byte(bitmaps[i], byte) or 0, mask) ~= 0 then result[positions[i]] = true end
+      end
     end
   end
   return result
@@ -29,18 +31,20 @@ end
 
 -- The newest bitmaps with the bits of more blocks set: chunk, bitmap, chunk, bitmap ..
 local function finished_bitmaps(blocks)
-  local bitmaps = {}
+  local bitmaps, list = {}, {}
   for i = 1, #blocks do
     local chunk, byte, mask = chunk_of(blocks[i])
-    local bitmap = bitmaps[chunk] or call('HGET', finished[1], chunk) or ''
-    bitmap = bitmap .. string.rep('\0', byte - #bitmap)
-    local with = string.char(bor(string.byte(bitmap, byte), mask))
-    bitmaps[chunk] = string.sub(bitmap, 1, byte - 1) .. with .. string.sub(bitmap, byte + 1)
+    local bytes = bitmaps[chunk]
+    if not bytes then
+      bytes = { string.byte(call('HGET', keys[FINISHED + 1], chunk) or '', 1, -1) }
+      bitmaps[chunk] = bytes
+    end
+    for zero = #bytes + 1, byte do bytes[zero] = 0 end
+    bytes[byte] = bor(bytes[byte], mask)
   end
-  local list = {}
-  for chunk, bitmap in pairs(bitmaps) do
+  for chunk, bytes in pairs(bitmaps) do
     list[#list + 1] = chunk
-    list[#list + 1] = bitmap
+    list[#list + 1] = string.char(unpack(bytes))
   end
   return list
 end

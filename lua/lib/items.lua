@@ -1,6 +1,6 @@
 -- What a stream entry says of the roots of one block. The items of an entry stand back to back:
 --
--- item := block(8) birth_ms(6) kind(1) count(2) body ids_len(4) ids
+-- item := block(8) birth(5) kind(1) count(2) body ids_len(4) ids
 -- kind ALL: the roots 0 .. count-1; LIST: count indexes of 2 bytes; BITMAP: count bits in ceil(count/8) bytes
 -- ids  := type(1) layout(1) attempt(2), 0xFFFF: an attempt of 2 bytes for every root follows; then by layout
 --         R: first(8), from which the reader counts; F: width(2) and ids of that width; V: end offset(4) of each, ids
@@ -10,19 +10,19 @@ local ALL, LIST, BITMAP = 0, 1, 2
 -- The packed ids of some of the n roots of a block.
 local function slice_ids(packed, n, indexes)
   local layout, attempt = unpack_bytes('>c1H', packed, 2)
-  local pieces, at = { string.sub(packed, 1, 4) }, 5
+  local pieces, at = { sub(packed, 1, 4) }, 5
   if attempt == 0xFFFF then
-    for i = 1, #indexes do pieces[#pieces + 1] = string.sub(packed, at + 2 * indexes[i], at + 2 * indexes[i] + 1) end
+    for i = 1, #indexes do pieces[#pieces + 1] = sub(packed, at + 2 * indexes[i], at + 2 * indexes[i] + 1) end
     at = at + 2 * n
   end
   if layout == 'R' then
-    pieces[#pieces + 1] = string.sub(packed, at)
+    pieces[#pieces + 1] = sub(packed, at)
   elseif layout == 'F' then
     local width = unpack_bytes('>H', packed, at)
-    pieces[#pieces + 1] = string.sub(packed, at, at + 1)
+    pieces[#pieces + 1] = sub(packed, at, at + 1)
     for i = 1, #indexes do
       local from = at + 2 + width * indexes[i]
-      pieces[#pieces + 1] = string.sub(packed, from, from + width - 1)
+      pieces[#pieces + 1] = sub(packed, from, from + width - 1)
     end
   else
     local blob, texts, size = at + 4 * n, {}, 0
@@ -31,7 +31,7 @@ local function slice_ids(packed, n, indexes)
       local from = index == 0 and 0 or unpack_bytes('>I4', packed, at + 4 * (index - 1))
       local to = unpack_bytes('>I4', packed, at + 4 * index)
       size = size + to - from
-      pieces[#pieces + 1], texts[i] = pack('>I4', size), string.sub(packed, blob + from, blob + to - 1)
+      pieces[#pieces + 1], texts[i] = pack('>I4', size), sub(packed, blob + from, blob + to - 1)
     end
     pieces[#pieces + 1] = table.concat(texts)
   end
@@ -42,7 +42,7 @@ local function bitmap_of(n, indexes)
   local bytes = {}
   for i = 1, math.ceil(n / 8) do bytes[i] = 0 end
   for i = 1, #indexes do
-    local at = math.floor(indexes[i] / 8) + 1
+    local at = floor(indexes[i] / 8) + 1
     bytes[at] = bytes[at] + 2 ^ (indexes[i] % 8)
   end
   return string.char(unpack(bytes))
@@ -61,5 +61,5 @@ local function item(block, record, indexes, packed_ids)
       kind, body = BITMAP, bitmap_of(n, indexes)
     end
   end
-  return pack('>c8I6BH', block, record.birth_ms, kind, amount) .. body .. pack('>I4', #packed_ids) .. packed_ids
+  return pack('>c8c5BH', block, record.birth, kind, amount) .. body .. pack('>I4', #packed_ids) .. packed_ids
 end

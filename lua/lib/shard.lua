@@ -11,65 +11,65 @@
 -- ARGV[2]            now_ms   clock override for tests; empty: the server's clock
 -- ARGV[3]            spouts   2 bytes each
 
-local call = redis.call
+local call, keys, args = redis.call, KEYS, ARGV
 local pack, unpack_bytes = struct.pack, struct.unpack
-local meta, scratch_a, scratch_b = KEYS[1], KEYS[2], KEYS[3]
-local buckets = tonumber(ARGV[1])
-local EXPIRED = buckets + 1
+local floor, sub, find = math.floor, string.sub, string.find
+local meta, scratch_a, scratch_b = keys[1], keys[2], keys[3]
+local buckets = tonumber(args[1])
+local NURSERY, EXPIRED = 1, buckets + 1
 
-local heads, vals, ids, finished = {}, {}, {}, {}
-for bucket = 1, EXPIRED do
-  heads[bucket] = KEYS[3 + bucket]
-  vals[bucket] = KEYS[3 + EXPIRED + bucket]
-  ids[bucket] = KEYS[3 + 2 * EXPIRED + bucket]
-end
-for tick = 1, buckets do
-  finished[tick] = KEYS[3 + 3 * EXPIRED + tick]
-end
+-- Where each kind of key begins: the heads of bucket 1 are keys[HEADS + 1].
+local HEADS, VALS, IDS = 3, 3 + EXPIRED, 3 + 2 * EXPIRED
+local FINISHED = 3 + 3 * EXPIRED
+local STREAMS = FINISHED + buckets
 
-local streams_at = 3 + 3 * EXPIRED + buckets
-local completion_stream, failure_stream = {}, {}
-for i = 1, #ARGV[3] / 2 do
-  local spout = unpack_bytes('>H', ARGV[3], 2 * i - 1)
-  completion_stream[spout] = KEYS[streams_at + 2 * i - 1]
-  failure_stream[spout] = KEYS[streams_at + 2 * i]
-end
+local known_now_ms = tonumber(args[2])
 
-local now_ms = tonumber(ARGV[2])
-if not now_ms then
-  local time = call('TIME')
-  now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local function now_ms()
+  if not known_now_ms then
+    local time = call('TIME')
+    known_now_ms = time[1] * 1000 + floor(time[2] / 1000)
+  end
+  return known_now_ms
 end
 
 -- The spout is the top 12 bits of every root, so of its block.
 local function spout_of(block)
-  return math.floor(unpack_bytes('>H', block) / 16)
+  return floor(unpack_bytes('>H', block) / 16)
+end
+
+-- The position among the keys of a spout's completion stream; its failure stream is the next.
+local function stream_of(spout)
+  for i = 1, #args[3], 2 do
+    if unpack_bytes('>H', args[3], i) == spout then return STREAMS + i end
+  end
 end
 
 -- Finds the heads of blocks, newest bucket first. Returns two arrays that run parallel to blocks: head or false, bucket.
 local function locate(blocks)
-  local found, at, missing = {}, {}, {}
+  local found, bucket_of, missing = call('HMGET', keys[HEADS + NURSERY], unpack(blocks)), {}, {}
   for i = 1, #blocks do
-    found[i], missing[i] = false, i
+    if found[i] then bucket_of[i] = NURSERY else missing[#missing + 1] = i end
   end
-  for bucket = 1, EXPIRED do
+  for bucket = NURSERY + 1, EXPIRED do
     if #missing == 0 then break end
-    local fields = {}
+    local fields, still = {}, {}
     for i = 1, #missing do fields[i] = blocks[missing[i]] end
-    local values, still = call('HMGET', heads[bucket], unpack(fields)), {}
+    local values = call('HMGET', keys[HEADS + bucket], unpack(fields))
     for i = 1, #missing do
+      local position = missing[i]
       if values[i] then
-        found[missing[i]], at[missing[i]] = values[i], bucket
+        found[position], bucket_of[position] = values[i], bucket
       else
-        still[#still + 1] = missing[i]
+        still[#still + 1] = position
       end
     end
     missing = still
   end
-  return found, at
+  return found, bucket_of
 end
 
--- Reads a vector of one 2-byte index per root: 'block(8) count(2) index(2) ..' repeated. Returns blocks and their indexes.
+-- Reads 'block(8) count(2) index(2) ..', repeated. Returns blocks and, parallel to them, lists of indexes.
 local function read_indexes(packed)
   local blocks, indexes, at = {}, {}, 1
   while at <= #packed do

@@ -1,14 +1,13 @@
--- XOR over vectors of 8-byte ack vals. Long vectors go through two scratch keys and BITOP, at C speed; set_repl keeps
--- the scratch keys out of the AOF and the replicas.
+-- XOR over vectors of 8-byte ack vals. Long vectors go through two scratch keys and BITOP, at C speed.
+
+local zeros_of_size = {}
 
 local function xor(left, right)
   if left == '' then return right end
-  redis.set_repl(redis.REPL_NONE)
+  use_scratch()
   call('MSET', scratch_a, left, scratch_b, right)
   call('BITOP', 'XOR', scratch_a, scratch_a, scratch_b)
-  local result = call('GET', scratch_a)
-  redis.set_repl(redis.REPL_ALL)
-  return result
+  return call('GET', scratch_a)
 end
 
 local function xor_word(left, right)
@@ -19,24 +18,26 @@ end
 
 -- A vector with some of its words replaced, or, past its end, added: words[index] = word.
 local function replace_words(vector, words)
-  if #vector == 8 and words[0] then return words[0] end -- a lone root
-  redis.set_repl(redis.REPL_NONE)
+  if #vector == 8 then return words[0] or vector end -- a lone root
+  use_scratch()
   call('SET', scratch_a, vector)
   for index, word in pairs(words) do call('SETRANGE', scratch_a, 8 * index, word) end
-  local result = call('GET', scratch_a)
-  redis.set_repl(redis.REPL_ALL)
-  return result
+  return call('GET', scratch_a)
 end
-
-local zeros_of_size = {}
 
 -- Indexes of the live roots whose word is zero, ascending; nil where that is every root of the block.
 local function zero_indexes(record, vector)
-  zeros_of_size[#vector] = zeros_of_size[#vector] or string.rep('\0', #vector)
-  if not record.bitmap and vector == zeros_of_size[#vector] then return nil end
+  if not record.bitmap then
+    local zeros = zeros_of_size[#vector]
+    if not zeros then
+      zeros = string.rep(ZERO, #vector / 8)
+      zeros_of_size[#vector] = zeros
+    end
+    if vector == zeros then return nil end
+  end
   local indexes, at = {}, 1
   while true do
-    at = string.find(vector, ZERO, at, true)
+    at = find(vector, ZERO, at, true)
     if not at then return indexes end
     if at % 8 == 1 then
       local index = (at - 1) / 8
@@ -52,9 +53,7 @@ end
 local function count_stray(record, vector, from)
   local stray = 0
   for index = from, #vector / 8 - 1 do
-    if not is_live(record, index) and string.sub(vector, 8 * index + 1, 8 * index + 8) ~= ZERO then
-      stray = stray + 1
-    end
+    if not is_live(record, index) and sub(vector, 8 * index + 1, 8 * index + 8) ~= ZERO then stray = stray + 1 end
   end
   return stray
 end

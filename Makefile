@@ -1,0 +1,42 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup system test test-fast lint demo bench clean
+
+BIN := .venv/bin
+READY := .venv/.ready
+# What is typed; directories that do not exist are left out.
+TYPED := $(wildcard redis_acker spark_integration tests benchmarks)
+# A redis-server that the set-up has put into the virtual environment is found as if it were installed.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+help: ## print this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
+		printf '%-10s %s\n' "$$name" "$$text"; done
+
+$(READY): pyproject.toml tools/setup.sh
+	@sh tools/setup.sh python
+
+system: $(READY)
+	@sh tools/setup.sh system
+
+setup: system ## make .venv, and install Java and the Redis servers that the tests need
+
+test: lint ## lint and every test
+	$(BIN)/python -m pytest -q
+
+test-fast: lint ## lint and the tests that are not slow
+	$(BIN)/python -m pytest -q -m 'not slow'
+
+lint: setup ## ruff and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy $(TYPED)
+
+demo: setup ## a run of the product, on a server of its own
+	$(BIN)/redis-acker demo
+
+bench: setup ## what the store does per second
+	$(BIN)/python -m benchmarks store
+
+clean: ## remove .venv and everything that was built
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
