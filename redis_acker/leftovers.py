@@ -1,7 +1,7 @@
 """Finds embedded servers whose owner was killed, and ends them.
 
 Each server has a private directory, named after the process that owns it, in one registry
-directory per user. A directory whose owner is gone belongs to an orphan.
+directory per user. A directory whose owner is gone is a leftover.
 """
 
 from __future__ import annotations
