@@ -97,6 +97,8 @@ class Acker:
         clock, for tests.
         """
         self.namespace = check_namespace(namespace)
+        if isinstance(retry_for_s, bool) or not isinstance(retry_for_s, (int, float)) or retry_for_s < 0:
+            raise BadInput(f"retry_for_s must be a number of seconds from 0 on, not {retry_for_s!r}.")
         self._wanted = Settings(shards, buckets, timeout_ms, block_size, ack_restarts_clock)
         self._create, self._retry_for_s, self._clock = create, retry_for_s, clock
         self._connect(url)
@@ -185,7 +187,11 @@ class Acker:
 
     def fail(self, roots: Ids, *, component: str = "", error: str = "", fatal: bool = False) -> Fails:
         """Fails roots at once, whatever their ack val. fatal says that a replay would fail again."""
-        texts: list[Argument] = [component.encode()[:MAX_COMPONENT_BYTES], error.encode()[:MAX_ERROR_BYTES], int(fatal)]
+        texts: list[Argument] = [
+            _cut(component, "component", MAX_COMPONENT_BYTES),
+            _cut(error, "error", MAX_ERROR_BYTES),
+            int(fatal),
+        ]
         replies = self._run("fail", self._named(roots), lambda batch: [*texts, b"".join(batch.sparse)])
         return Fails(*_sums(replies, 3))
 
@@ -224,7 +230,10 @@ class Acker:
 
     def inspect(self, root: int) -> views.RootState:
         """All that is known of one root."""
-        return views.inspect(self, int(as_u64(root, "root")[0]))
+        found = as_u64(root, "root")
+        if len(found) != 1:
+            raise BadInput(f"inspect looks at one root, not at {root!r}: call it for each.")
+        return views.inspect(self, int(found[0]))
 
     def pending(
         self, *, spout: str | None = None, shard: int | None = None, older_than_ms: int = 0
@@ -317,6 +326,13 @@ def _check_whole_blocks(roots: U64Array, block_size: int) -> None:
         )
     if int(indexes.max()) >= block_size:
         raise BadInput(f"Root {int(roots[indexes.argmax()])} is outside a block of {block_size} roots: use allocate().")
+
+
+def _cut(text: str, name: str, most_bytes: int) -> bytes:
+    if not isinstance(text, str):
+        raise BadInput(f"{name} must be a text, not {text!r}: pass str() of it.")
+    # Between two characters: half of one could not be decoded again.
+    return text.encode(errors="replace")[:most_bytes].decode(errors="ignore").encode()
 
 
 def _sums(replies: list[list[int]], width: int) -> list[int]:

@@ -68,6 +68,8 @@ def fold(roots: U64Array, ack_vals: U64Array) -> tuple[U64Array, U64Array]:
 
 def spans(roots: U64Array, shards: int) -> Iterator[Span]:
     """The blocks of ascending distinct roots."""
+    if len(roots) == 0:
+        return
     blocks = blocks_of(roots)
     starts = np.flatnonzero(np.concatenate(([True], blocks[1:] != blocks[:-1])))
     ends = np.concatenate((starts[1:], [len(roots)]))

@@ -243,10 +243,12 @@ def _open_sentinel(url: str) -> redis.Redis:
             f"{hide_password(url)!r} is not a Sentinel URL: use redis+sentinel://host:port,host:port/service."
         )
     query = dict(parse_qsl(parts.query))
-    sentinel_options = {**_client_options(), "password": query.pop("sentinel_password", None), **query}
-    tls = {"ssl": True} if parts.scheme.startswith("rediss") else {}
-    sentinel = Sentinel(addresses, sentinel_kwargs={**sentinel_options, **tls})
-    options = {**_client_options(), **query, **tls, "db": database, "retry": Retry(NoBackoff(), 0)}
+    password_of_sentinels = query.pop("sentinel_password", None)
+    common = {**_client_options(), **query, "retry": Retry(NoBackoff(), 0)}
+    if parts.scheme.startswith("rediss"):
+        common["ssl"] = True
+    sentinel = Sentinel(addresses, sentinel_kwargs={**common, "password": password_of_sentinels})
+    options = {**common, "db": database}
     if password:
         options |= {"username": unquote(user) or None, "password": unquote(password)}
     client: redis.Redis = sentinel.master_for(service, **options)

@@ -40,8 +40,9 @@ def as_u64(values: Ids, name: str) -> U64Array:
             )
         return values.astype(np.int64).reshape(-1).view(np.uint64)
     if isinstance(values, (int, np.integer)):
-        values = [int(values)]
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        values = [values]
+    # A set has no order, and roots and ack vals are matched by theirs.
+    if isinstance(values, (str, bytes, set, frozenset)) or not isinstance(values, Iterable):
         raise BadInput(f"{name} must be an integer, a sequence of integers or an array, not {values!r}.")
     return np.fromiter((_u64(value, name) for value in values), dtype=np.uint64)
 
@@ -56,6 +57,8 @@ def _u64(value: object, name: str) -> int:
 
 def new_edges(count: int) -> U64Array:
     """Random edge ids, none of them zero: zero would be invisible in an XOR."""
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
+        raise BadInput(f"count must be a whole number of edges from 0 on, not {count!r}.")
     # The system's generator, not numpy's: forked workers must never draw the same ids.
     edges = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
     while not edges.all():

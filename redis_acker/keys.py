@@ -33,6 +33,18 @@ class ShardKeys:
     def failures(self, spout: int) -> str:
         return f"{self.prefix}failures:{spout}"
 
+    def lease(self, spout: int) -> str:
+        """Who drives the spout; used in shard 0 only."""
+        return f"{self.prefix}lease:{spout}"
+
+    def retries(self, spout: int) -> str:
+        """Message id -> what is known of its failed attempts; used in shard 0 only."""
+        return f"{self.prefix}retries:{spout}"
+
+    def dead(self, spout: int) -> str:
+        """Message id -> dead letter; used in shard 0 only."""
+        return f"{self.prefix}dead:{spout}"
+
     @property
     def expired_heads(self) -> str:
         return self.prefix + "heads:expired"

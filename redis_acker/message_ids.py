@@ -5,7 +5,7 @@ Ids of one call are all text, all bytes or all integers, and come back as they w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from struct import pack, unpack_from
 from typing import Any, TypeAlias
@@ -28,14 +28,12 @@ _NO_ID = b"n"
 
 def check_message_ids(ids: MessageIds, count: int) -> Sequence[MessageId] | NDArray[np.int64]:
     """The ids of one call, all of one kind; raises BadInput otherwise."""
-    if isinstance(ids, (str, bytes)) or not hasattr(ids, "__len__"):
-        raise BadInput(f"message_ids must be a sequence with one id for each root, not {ids!r}.")
-    if len(ids) != count:
-        raise BadInput(f"message_ids must have one id for each root: {count} roots, {len(ids)} ids.")
     if isinstance(ids, np.ndarray):
-        if not np.issubdtype(ids.dtype, np.integer) or (ids.dtype == np.uint64 and ids.max() > 2**63 - 1):
-            raise BadInput(f"An array of message_ids must hold integers below 2**63, not {ids.dtype}.")
-        return ids.astype(np.int64)
+        return _check_array(ids, count)
+    if isinstance(ids, (str, bytes, set, frozenset, Mapping)) or not hasattr(ids, "__len__"):
+        raise BadInput(f"message_ids must be a sequence with one id for each root, not {ids!r}.")
+    _check_count(len(ids), count)
+    ids = list(ids)
     kinds = {type(one) for one in ids}
     if len(kinds) > 1 or not kinds <= {str, bytes, int}:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
@@ -45,7 +43,7 @@ def check_message_ids(ids: MessageIds, count: int) -> Sequence[MessageId] | NDAr
             raise BadInput("An integer message id must fit in a signed 64-bit number: pass larger ones as text.")
         return np.asarray(ids, dtype=np.int64)
     for one in ids:
-        size = len(one.encode() if isinstance(one, str) else one)  # type: ignore[arg-type]
+        size = len(_encode(one))
         if size > MAX_ID_BYTES:
             raise BadInput(
                 f"A message id of {size} bytes is over the limit of {MAX_ID_BYTES}: keep the message elsewhere and "
@@ -54,13 +52,38 @@ def check_message_ids(ids: MessageIds, count: int) -> Sequence[MessageId] | NDAr
     return ids
 
 
+def _check_array(ids: NDArray[Any], count: int) -> NDArray[np.int64]:
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+        raise BadInput(f"An array of message_ids must be flat and of integers, not {ids.dtype} of shape {ids.shape}.")
+    _check_count(len(ids), count)
+    if ids.dtype.kind == "u" and bool((ids.astype(np.uint64) >> np.uint64(63)).any()):
+        raise BadInput("An integer message id must fit in a signed 64-bit number: pass larger ones as text.")
+    return ids.astype(np.int64)
+
+
+def _check_count(found: int, count: int) -> None:
+    if found != count:
+        raise BadInput(f"message_ids must have one id for each root: {count} roots, {found} ids.")
+
+
+def _encode(one: Any) -> bytes:
+    try:
+        return one.encode() if isinstance(one, str) else bytes(one)
+    except UnicodeEncodeError:
+        raise BadInput(f"The message id {one!r} is no valid text: pass it as bytes.") from None
+
+
 def check_attempts(attempts: int | Sequence[int], count: int) -> int | NDArray[np.uint16]:
     """The attempt of every root: one number for all, or one each."""
-    each = [attempts] if isinstance(attempts, int) else list(attempts)
-    if not isinstance(attempts, int) and len(each) != count:
+    if isinstance(attempts, (str, bytes, set, frozenset)) or not isinstance(attempts, (int, np.integer, Iterable)):
+        raise BadInput(f"attempts must be one number, or one for each root, not {attempts!r}.")
+    single = isinstance(attempts, (int, np.integer))
+    each: list[Any] = list(attempts) if isinstance(attempts, Iterable) else [attempts]
+    if not single and len(each) != count:
         raise BadInput(f"attempts must be one number, or one for each root: {count} roots, {len(each)} attempts.")
     for attempt in each:
-        if isinstance(attempt, bool) or not 1 <= int(attempt) <= MAX_ATTEMPT:
+        whole = isinstance(attempt, (int, np.integer)) and not isinstance(attempt, bool)
+        if not whole or not 1 <= attempt <= MAX_ATTEMPT:
             raise BadInput(f"An attempt is a number from 1 to {MAX_ATTEMPT}, not {attempt!r}.")
     if len(set(each)) == 1:
         return int(each[0])
@@ -79,11 +102,12 @@ def pack_ids(ids: Sequence[MessageId] | NDArray[np.int64] | None, attempts: int 
 
 def _pack_body(ids: Sequence[MessageId] | NDArray[np.int64]) -> tuple[bytes, bytes, bytes]:
     if isinstance(ids, np.ndarray):
-        if bool((np.diff(ids) == 1).all()):
+        # The ends tell too: a difference of int64 numbers may wrap around.
+        if int(ids[-1]) - int(ids[0]) == len(ids) - 1 and bool((np.diff(ids) == 1).all()):
             return b"i", b"R", pack(">q", int(ids[0]))
         return b"i", b"F", pack(">H", 8) + ids.astype(">i8").tobytes()
     kind = b"s" if isinstance(ids[0], str) else b"b"
-    texts = [one.encode() if isinstance(one, str) else bytes(one) for one in ids]
+    texts = [_encode(one) for one in ids]
     sizes = [len(text) for text in texts]
     if len(set(sizes)) == 1:
         return kind, b"F", pack(">H", sizes[0]) + b"".join(texts)

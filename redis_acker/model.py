@@ -39,7 +39,7 @@ class FinalEvent:
     cause: Cause
 
 
-@dataclass
+@dataclass(eq=False)
 class Block:
     """All that is known of a block. Before its init (size 0) it is an orphan."""
 
@@ -59,8 +59,10 @@ class Block:
     """Of each name the highest sequence that was applied."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Shard:
+    """One shard: its blocks, and how far rotation is."""
+
     turned_ms: int
     """The time up to which the older buckets have aged."""
     newest_ms: int = 0
@@ -206,6 +208,10 @@ class Model:
             expired, refiled = expired + len(over), refiled + len(block.pending)
         return expired, orphans, refiled
 
+    def shard_of(self, number: int) -> Shard:
+        place = shards_of(np.array([number << INDEX_BITS], dtype=np.uint64), len(self.shards))
+        return self.shards[int(place[0])]
+
     def is_finished(self, shard: Shard, number: int) -> bool:
         """Whether a block is known to be finished: for as many ticks as there are buckets."""
         return number in shard.finished and shard.tick - shard.finished[number] < self.settings.buckets
@@ -237,8 +243,7 @@ class Model:
             number, index = divmod(root, MAX_BLOCK_SIZE)
             blocks[number].add(index)
         for number, indexes in blocks.items():
-            place = shards_of(np.array([number << INDEX_BITS], dtype=np.uint64), len(self.shards))
-            yield self.shards[int(place[0])], number, sorted(indexes)
+            yield self.shard_of(number), number, sorted(indexes)
 
 
 def _count(shard: Shard, **amounts: int) -> Counter[str]:

@@ -112,7 +112,7 @@ def _check_stored(
 
 def spout_number(transport: Transport, namespace: str, name: str) -> int:
     """The number of a spout, given to it at first use."""
-    if not isinstance(name, str) or not 0 < len(name.encode()) <= 255:
+    if not 0 < len(_encoded(name)) <= 255:
         raise BadInput(f"A spout's name is a text of 1 to 255 bytes, not {name!r}.")
     keys = [ShardKeys(namespace, 0, 0).spouts]
     number: int = transport.run_one(Command.call("spout", 0, keys, [name, MAX_SPOUT]))
@@ -122,6 +122,14 @@ def spout_number(transport: Transport, namespace: str, name: str) -> int:
             "names from run to run."
         )
     return number
+
+
+def _encoded(name: object) -> bytes:
+    """The bytes of a name; none of what is no text, or text that UTF-8 cannot hold."""
+    try:
+        return name.encode() if isinstance(name, str) else b""
+    except UnicodeEncodeError:
+        return b""
 
 
 def spout_names(transport: Transport, namespace: str) -> dict[int, str]:

@@ -39,6 +39,8 @@ class Settings:
         _check("buckets", self.buckets, 2, MAX_BUCKETS)
         _check("timeout_ms", self.timeout_ms, 1, MAX_TIMEOUT_MS)
         _check("block_size", self.block_size, 1, MAX_BLOCK_SIZE)
+        if not (self.ack_restarts_clock is None or isinstance(self.ack_restarts_clock, bool)):
+            raise BadInput(f"ack_restarts_clock must be True or False, not {self.ack_restarts_clock!r}.")
 
     def with_defaults(self, shards: int) -> StoredSettings:
         return StoredSettings(

@@ -83,6 +83,10 @@ class OutcomeReader(Generic[AnyOutcome]):
         )
         self._handed_out.difference_update((outcome.shard, outcome.entry) for outcome in outcomes)
 
+    def rewind(self) -> None:
+        """Hands out again what this consumer holds, after an error left it unknown what was dealt with."""
+        self._backlog_from = ["0"] * len(self._keys)
+
     def consume(self) -> Iterator[AnyOutcome]:
         """Everything that is there now, one by one, each released when the next is asked for."""
         while outcomes := self.read():
@@ -95,11 +99,11 @@ class OutcomeReader(Generic[AnyOutcome]):
         while True:
             starts = list(self._backlog_from)
             outcomes = self._read_from(starts)
-            if self._troubles != self._transport.troubles:
-                # A reply may be lost, and with it entries that are this consumer's now.
+            lost_replies = self._troubles != self._transport.troubles
+            if lost_replies:  # and with them, perhaps, entries that are this consumer's now
                 self._troubles = self._transport.troubles
                 self._backlog_from = ["0"] * len(self._keys)
-            if outcomes or self._backlog_from == starts:
+            if outcomes or (self._backlog_from == starts and not lost_replies):
                 return outcomes
 
     def _read_from(self, starts: list[str | None]) -> list[AnyOutcome]:

@@ -10,6 +10,7 @@ from struct import pack
 
 from redis_acker.errors import BadInput
 
+NAME_BYTES = 8
 _LAST_SEQUENCE = (1 << 32) - 1
 
 
@@ -23,13 +24,20 @@ class Token:
     name: bytes
     sequence: int
 
+    def __post_init__(self) -> None:
+        if len(self.name) != NAME_BYTES or not 0 <= self.sequence <= _LAST_SEQUENCE:
+            raise BadInput(
+                f"A token has a name of {NAME_BYTES} bytes and a sequence below 2**32, not {self.name!r} and "
+                f"{self.sequence!r}: use Token.of() for a name of any length."
+            )
+
     @classmethod
     def of(cls, text: str | bytes) -> Token:
         """The token of a batch that has a name of its own, such as 'run 7, step split'."""
-        data = text.encode() if isinstance(text, str) else text
+        data = text.encode(errors="surrogatepass") if isinstance(text, str) else text
         if not isinstance(data, bytes) or not data:
             raise BadInput(f"A token must be a text that is not empty, not {text!r}.")
-        return cls(hashlib.blake2b(data, digest_size=8).digest(), 0)
+        return cls(hashlib.blake2b(data, digest_size=NAME_BYTES).digest(), 0)
 
     def packed(self) -> bytes:
         return self.name + pack(">I", self.sequence)
@@ -48,7 +56,7 @@ class Sessions(threading.local):
 
     def next(self) -> Token:
         if self._name is None or self._pid != os.getpid() or self._sequence == _LAST_SEQUENCE:
-            self._name, self._pid, self._sequence = os.urandom(8), os.getpid(), 0
+            self._name, self._pid, self._sequence = os.urandom(NAME_BYTES), os.getpid(), 0
         self._sequence += 1
         return Token(self._name, self._sequence)
 

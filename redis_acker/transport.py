@@ -49,6 +49,7 @@ _AGAIN = (
 )
 _AGAIN_CODES = ("BUSY ", "NOREPLICAS ")
 _IN_SCRIPT_READONLY = ": -READONLY "  # as 6.2 reports it
+_DENIED_IN_SCRIPT = ("The user executing the script can't", "ACL failure in script")
 _DENIED = (redis_errors.AuthenticationError, redis_errors.AuthorizationError, redis_errors.NoPermissionError)
 
 
@@ -218,7 +219,7 @@ class _Line:
 
 def _translate(error: Exception) -> AckerError:
     text = str(error)
-    if isinstance(error, _DENIED):
+    if isinstance(error, _DENIED) or any(words in text for words in _DENIED_IN_SCRIPT):
         return AccessDenied(f"The server refused access ({text}): check user, password and ACL rights.")
     if isinstance(error, redis_errors.OutOfMemoryError) or "OOM command not allowed" in text:
         return MemoryFull(

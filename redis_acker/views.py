@@ -162,8 +162,8 @@ def list_pending(acker: Acker, *, spout: str | None, shard: int | None, older_th
     names = acker.spout_names()
     if spout is not None and spout not in names.values():
         raise BadInput(f"Namespace {acker.namespace!r} has no spout {spout!r}: it has {sorted(names.values())}.")
-    if shard is not None and not 0 <= shard < acker.settings.shards:
-        raise BadInput(f"Namespace {acker.namespace!r} has shards 0 to {acker.settings.shards - 1}, not {shard}.")
+    if shard is not None and (not isinstance(shard, int) or not 0 <= shard < acker.settings.shards):
+        raise BadInput(f"Namespace {acker.namespace!r} has shards 0 to {acker.settings.shards - 1}, not {shard!r}.")
     shards = range(acker.settings.shards) if shard is None else [shard]
     ticks = {one: int(_tick(acker, one)) for one in shards}
     for age in range(acker.settings.buckets, -1, -1):

@@ -1,0 +1,1 @@
+"""Sources: spouts that read from files, queues and streams."""

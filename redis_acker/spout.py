@@ -1,0 +1,51 @@
+"""Spouts: the components that bring messages from a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis_acker.bolt import Component, TaskContext
+from redis_acker.message_ids import MessageId
+from redis_acker.tuples import DEFAULT_STREAM
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of a source. Without id it is emitted but not tracked."""
+
+    values: Sequence[Any]
+    id: MessageId | None = None
+    stream: str = DEFAULT_STREAM
+
+
+class Spout(Component):
+    """A source of messages. Its driver calls it from one thread.
+
+    A message that was handed out is unfinished until ack, fail or dead is called with its id. After a restart a durable
+    source hands out again what it had not finished, under the same ids; the driver leaves out what is still in work.
+    """
+
+    def open(self, context: TaskContext) -> None:
+        """Called once, before the first batch."""
+
+    def next_batch(self, limit: int) -> Iterable[Message]:
+        """New messages and those to be replayed, at most limit. Empty when there are none now; must not wait long."""
+        raise NotImplementedError
+
+    def ack(self, message_id: MessageId) -> None:
+        """The message is fully processed."""
+
+    def fail(self, message_id: MessageId) -> None:
+        """The message failed and its backoff is over: hand it out again."""
+
+    def dead(self, message_id: MessageId) -> None:
+        """The message is given up; its dead letter is stored. By default as if it were processed."""
+        self.ack(message_id)
+
+    def commit(self) -> None:
+        """Makes the acks so far durable. Called before the store forgets about them."""
+
+    def close(self) -> None:
+        """Called once, at the end."""
