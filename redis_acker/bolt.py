@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from redis_acker.collector import OutputCollector
 from redis_acker.tuples import DEFAULT_STREAM, Tuple
+
+log = logging.getLogger(__name__)
 
 
 class FailedTuple(Exception):
@@ -38,7 +41,11 @@ class Component:
 
     def fields_of(self, stream: str) -> Sequence[str] | None:
         """The fields of a stream; None if the component does not have it."""
-        return self.fields if stream == DEFAULT_STREAM else self.streams.get(stream)
+        return self.all_streams().get(stream)
+
+    def all_streams(self) -> dict[str, Sequence[str]]:
+        """The fields of every stream, by its name."""
+        return {DEFAULT_STREAM: self.fields, **self.streams}
 
 
 class Bolt(Component):
@@ -49,7 +56,7 @@ class Bolt(Component):
         self.collector = collector
 
     def execute(self, tup: Tuple) -> None:
-        """Works on a tuple. An exception fails it, unless it is finished."""
+        """Works on a tuple. An exception fails it; if it is finished already, the exception is only logged."""
         raise NotImplementedError
 
     def cleanup(self) -> None:
@@ -75,12 +82,19 @@ def execute(bolt: Bolt, collector: OutputCollector, tup: Tuple) -> None:
     """Runs a bolt on one tuple. What it raises fails that tuple and no other."""
     try:
         bolt.execute(tup)
-    except FailedTuple as error:
-        _fail_unless_finished(collector, tup, str(error), error.fatal)
     except Exception as error:
-        _fail_unless_finished(collector, tup, f"{type(error).__name__}: {error}", False)
+        if tup.outcome:
+            # Too late to fail it: the log is the only place left to say so.
+            log.exception("Bolt %s raised an error after %s was %s.", collector.component, tup, tup.outcome)
+        elif isinstance(error, FailedTuple):
+            collector.fail(tup, str(error), fatal=error.fatal)
+        else:
+            log.warning("Bolt %s raised an error, which fails %s.", collector.component, tup, exc_info=True)
+            collector.fail(tup, _text(error))
 
 
-def _fail_unless_finished(collector: OutputCollector, tup: Tuple, error: str, fatal: bool) -> None:
-    if not tup.outcome:
-        collector.fail(tup, error, fatal=fatal)
+def _text(error: Exception) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # its own __str__ is broken
+        return type(error).__name__

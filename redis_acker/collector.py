@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,7 +14,7 @@ import numpy as np
 from redis_acker.acker import Acker
 from redis_acker.anchors import Anchors
 from redis_acker.errors import AckerError, BadInput
-from redis_acker.ids import new_edges
+from redis_acker.ids import U64Array, new_edges
 from redis_acker.tokens import Token
 from redis_acker.tuples import DEFAULT_STREAM, Tuple
 
@@ -47,61 +49,87 @@ class Router(Protocol):
 
 
 @dataclass(frozen=True)
-class _Fail:
+class _Cause:
     component: str
     error: str
     fatal: bool
 
 
+@dataclass
+class _Fails:
+    roots: list[int]
+    cause: _Cause
+
+    def send(self, acker: Acker) -> None:
+        acker.fail(self.roots, component=self.cause.component, error=self.cause.error, fatal=self.cause.fatal)
+
+
+@dataclass
+class _Acks:
+    roots: U64Array
+    ack_vals: U64Array
+    token: Token | None = None
+    """None until it was sent and the outcome is unknown."""
+
+    def send(self, acker: Acker) -> None:
+        try:
+            acker.ack(self.roots, self.ack_vals, token=self.token)
+        except AckerError as error:
+            self.token = error.token
+            raise
+
+
 class AckBuffer:
-    """Acks and fails of one thread, sent to the store together by flush(). Without acker it forgets them."""
+    """Acks and fails, sent to the store together by flush(). Threads may share it. Without acker it forgets them."""
 
     def __init__(self, acker: Acker | None) -> None:
         self._acker = acker
+        self._gathering, self._sending = threading.Lock(), threading.Lock()
         self._roots: list[int] = []
         self._ack_vals: list[int] = []
-        self._fails: dict[_Fail, list[int]] = {}
-        self._unsent: tuple[Any, Any, Token] | None = None
+        self._fails: dict[_Cause, list[int]] = {}
+        self._unsent: deque[_Fails | _Acks] = deque()
 
     def __len__(self) -> int:
-        return len(self._roots) + sum(map(len, self._fails.values()))
+        """Acks, and causes of fails, gathered since the last flush."""
+        return len(self._roots) + len(self._fails)
 
-    def ack(self, root: int, ack_val: int) -> None:
-        self._roots.append(root)
-        self._ack_vals.append(ack_val)
+    def ack(self, anchors: Anchors, child_edges: int) -> None:
+        if self._acker:
+            with self._gathering:
+                for root, edge in anchors.items():
+                    self._roots.append(root)
+                    self._ack_vals.append(edge ^ child_edges)
 
-    def fail(self, roots: Sequence[int], component: str, error: str, fatal: bool) -> None:
-        self._fails.setdefault(_Fail(component, error, fatal), []).extend(roots)
+    def fail(self, anchors: Anchors, component: str, error: str, fatal: bool) -> None:
+        if self._acker and anchors:
+            with self._gathering:
+                self._fails.setdefault(_Cause(component, error, fatal), []).extend(anchors)
 
-    def extend(self, roots: Sequence[int]) -> int:
-        return self._acker.extend(list(roots)) if self._acker and roots else 0
+    def extend(self, anchors: Anchors) -> int:
+        return self._acker.extend(list(anchors)) if self._acker and anchors else 0
 
     def flush(self) -> None:
         """Sends everything. After an error nothing is lost: the next flush sends the rest, under the same token."""
         if self._acker is None:
-            self._roots, self._ack_vals, self._fails = [], [], {}
             return
-        while self._fails:
-            fail, roots = next(iter(self._fails.items()))
-            self._acker.fail(roots, component=fail.component, error=fail.error, fatal=fail.fatal)
-            del self._fails[fail]
-        if self._unsent:
-            roots_again, vals_again, token = self._unsent
-            self._acker.ack(roots_again, vals_again, token=token)
-            self._unsent = None
-        if self._roots:
-            root_array, val_array = np.array(self._roots, dtype=np.uint64), np.array(self._ack_vals, dtype=np.uint64)
-            self._roots, self._ack_vals = [], []
-            try:
-                self._acker.ack(root_array, val_array)
-            except AckerError as error:
-                if error.token:
-                    self._unsent = (root_array, val_array, error.token)
-                raise
+        with self._sending:
+            self._pack()
+            while self._unsent:
+                self._unsent[0].send(self._acker)
+                self._unsent.popleft()
+
+    def _pack(self) -> None:
+        with self._gathering:
+            roots, ack_vals, fails = self._roots, self._ack_vals, self._fails
+            self._roots, self._ack_vals, self._fails = [], [], {}
+        self._unsent.extend(_Fails(failed, cause) for cause, failed in fails.items())
+        if roots:
+            self._unsent.append(_Acks(np.array(roots, dtype=np.uint64), np.array(ack_vals, dtype=np.uint64)))
 
 
 class OutputCollector:
-    """What a bolt holds to emit, ack, fail and extend. Counts what it does."""
+    """What a bolt holds to emit, ack, fail and extend. Counts what it does. Threads of the bolt may share it."""
 
     def __init__(
         self, component: str, router: Router, buffer: AckBuffer, new_edge: Callable[[], int] | None = None
@@ -111,40 +139,45 @@ class OutputCollector:
         self._router = router
         self._buffer = buffer
         self._new_edge = new_edge or Edges()
+        self._lock = threading.Lock()
 
     def emit(
         self, values: Sequence[Any], *, anchors: Tuple | Sequence[Tuple] = (), stream: str = DEFAULT_STREAM
     ) -> int:
         """Emits values to every task that listens, one edge each. Anchored to tuples, it joins their trees; anchored
         to none, it is outside of every tree. Returns the number of deliveries."""
-        parents = _open_tuples(anchors, "anchored to")
-        targets = self._router.targets(stream, values)
-        for target in targets:
-            self._router.deliver(target, values, stream, self._link(parents))
-        self.emitted += 1
+        with self._lock:
+            parents = _open_tuples(anchors, "anchored to")
+            targets = self._router.targets(stream, values)
+            for target in targets:
+                self._router.deliver(target, values, stream, self._link(parents))
+            self.emitted += 1
         return len(targets)
 
     def hand_over(self, anchors: Tuple | Sequence[Tuple]) -> Anchors:
         """The anchors of one delivery to another program, to ride in its header; that program acks it."""
-        return self._link(_open_tuples(anchors, "handed over"))
+        with self._lock:
+            return self._link(_open_tuples(anchors, "handed over"))
 
     def ack(self, tup: Tuple) -> None:
         """Says that a tuple is done, its children emitted."""
-        _finish(tup, "acked")
-        for root, edge in tup.anchors.items():
-            self._buffer.ack(root, edge ^ tup.child_edges)
-        self.acked += 1
+        with self._lock:
+            _finish(tup, "acked")
+            self._buffer.ack(tup.anchors, tup.child_edges)
+            self.acked += 1
 
     def fail(self, tup: Tuple, error: str = "", *, fatal: bool = False) -> None:
         """Fails every tree the tuple is in, at once. fatal: a replay would fail again."""
-        _finish(tup, "failed")
-        if tup.anchors:
-            self._buffer.fail(list(tup.anchors), self.component, error, fatal)
-        self.failed += 1
+        if not isinstance(error, str):
+            raise BadInput(f"The error of a fail is a text for people, not {error!r}: pass str() of it.")
+        with self._lock:
+            _finish(tup, "failed")
+            self._buffer.fail(tup.anchors, self.component, error, bool(fatal))
+            self.failed += 1
 
     def extend(self, tup: Tuple) -> int:
         """Restarts the clock of the trees the tuple is in. Returns how many of them were still pending."""
-        return self._buffer.extend(list(tup.anchors))
+        return self._buffer.extend(_one_tuple(tup, "extended").anchors)
 
     def _link(self, parents: list[Tuple]) -> Anchors:
         """A new edge from each parent: it enters the parent's ack val and the child's anchors."""
@@ -155,20 +188,24 @@ class OutputCollector:
                 parent.child_edges ^= edge
                 for root in parent.anchors:
                     edges[root] = edges.get(root, 0) ^ edge
-        return Anchors(edges)
+        return Anchors.trusted(edges)
 
 
 def _open_tuples(anchors: Tuple | Sequence[Tuple], verb: str) -> list[Tuple]:
-    tuples = [anchors] if isinstance(anchors, Tuple) else list(anchors)
+    tuples = [anchors] if isinstance(anchors, Tuple) else list(anchors) if isinstance(anchors, Iterable) else [anchors]
     for tup in tuples:
-        if not isinstance(tup, Tuple):
-            raise BadInput(f"Anchors of an emit are the tuples that were given to the bolt, not {tup!r}.")
-        if tup.outcome:
+        if _one_tuple(tup, verb).outcome:
             raise TupleFinished(f"{tup} was {tup.outcome} before it was {verb}: emit first, then ack.")
     return tuples
 
 
 def _finish(tup: Tuple, outcome: str) -> None:
-    if tup.outcome:
+    if _one_tuple(tup, outcome).outcome:
         raise TupleFinished(f"{tup} was {tup.outcome} already and cannot be {outcome} too: finish each tuple once.")
     tup.outcome = outcome
+
+
+def _one_tuple(tup: Tuple, verb: str) -> Tuple:
+    if not isinstance(tup, Tuple):
+        raise BadInput(f"Only a tuple that was given to the bolt can be {verb}, not {tup!r}.")
+    return tup

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import islice
 from operator import xor
 from typing import Any
 
@@ -15,8 +17,8 @@ from redis_acker.acker import Acker
 from redis_acker.anchors import Anchors
 from redis_acker.bolt import TaskContext
 from redis_acker.collector import Edges, Router
-from redis_acker.errors import MemoryFull, ServerUnavailable
-from redis_acker.ids import U64Array
+from redis_acker.errors import BadInput, MemoryFull, ServerUnavailable
+from redis_acker.ids import U64Array, indexes_of
 from redis_acker.lease import LEASE_MS, Lease
 from redis_acker.message_ids import MessageId, check_message_ids
 from redis_acker.observer import DriverCounters, Observer
@@ -31,6 +33,7 @@ DEFAULT_MAX_PENDING = 10_000
 OWN_TIMEOUT_FACTOR = 3
 """A root of which the store says nothing for this many timeouts has been lost by it, and has failed."""
 
+_OVERDUE_AT_ONCE = 1_000
 _IDLE_S = 0.01
 
 log = logging.getLogger(__name__)
@@ -63,6 +66,9 @@ class SpoutDriver:
     The message ids and attempts of pending roots are kept in the store, those of failed messages in a hash beside it.
     So a driver that was killed is succeeded by the next one under the same spout name, which takes over what is in
     work, and replays nothing that was completed.
+
+    A round that ends with an error, of the store or of the source, is gone on with in the next: what was read, taken
+    from the source or decided is kept until it is dealt with.
     """
 
     def __init__(
@@ -86,6 +92,8 @@ class SpoutDriver:
 
         holder_of names the component that holds a root's tuple, for the text of a timeout. clock gives ms, for tests.
         """
+        if max_pending < 1:
+            raise BadInput(f"max_pending must be a number of roots from 1 on, not {max_pending!r}.")
         self.name = name
         self.counters = DriverCounters()
         self._spout, self._acker, self._router = spout, acker, router
@@ -96,54 +104,71 @@ class SpoutDriver:
         self._clock = clock or (lambda: time.time_ns() // 1_000_000)
         self._replays = Replays(retries or RetryPolicy(), self._clock)
         self._wait_for_lease, self._lease_ms = wait_for_lease, lease_ms
+        self._lease: Lease | None = None
+        self._spout_is_open = self._adopting = False
         self._in_flight: dict[MessageId, _InFlight] = {}
         self._finished: dict[MessageId, Callable[[MessageId], None]] = {}
+        self._completed: list[Completion] = []
+        self._failed: list[Failure] = []
+        self._to_bury: dict[MessageId, tuple[DeadLetter, _InFlight | None]] = {}
+        self._inbox: list[Message] = []
+        self._to_ack: deque[MessageId] = deque()
         self._batch: _Batch | None = None
         self._new_edge = Edges()
-        self._warned = self._exhausted = False
+        self._an_id: list[MessageId] = []
+        self._exhausted = self._warned_of_pending = self._warned_of_memory = False
         if acker:
             self._own_timeout_ms = own_timeout_ms or OWN_TIMEOUT_FACTOR * acker.settings.timeout_ms
 
     # -- life ----------------------------------------------------------------------------------------------------
 
-    def open(self, stop: threading.Event | None = None) -> None:
-        """Takes the spout, learns what an earlier driver left in work, and opens the source."""
-        if self._acker:
-            self._lease = Lease(self._acker, self.name, for_ms=self._lease_ms)
-            self._lease.take(wait=self._wait_for_lease, stop=stop or threading.Event())
-            self._book = RetryBook(self._acker, self.name)
-            self._completions = self._acker.completions(self.name, consumer="driver")
-            self._failures = self._acker.failures(self.name, consumer="driver")
-            self._replays.open(self._book)
-        self._spout.open(self._context)
-        if self._acker:
-            self._adopt()
+    def open(self, stop: threading.Event | None = None) -> bool:
+        """Takes the spout, opens the source, and learns what an earlier driver left in work. False if told to stop
+        while it waited for the spout."""
+        try:
+            if self._acker:
+                lease = Lease(self._acker, self.name, for_ms=self._lease_ms)
+                if not lease.take(wait=self._wait_for_lease, stop=stop or threading.Event()):
+                    return False
+                self._lease = lease
+            self._spout_is_open = True
+            self._spout.open(self._context)
+            if self._acker:
+                self._adopt(self._acker)
+        except BaseException:
+            self.close()
+            raise
+        return True
 
-    def _adopt(self) -> None:
+    def _adopt(self, acker: Acker) -> None:
         """Takes over roots that are pending. First the list, then the streams: what completes in between is in both,
         and what completed before must be known before the source hands it out again."""
-        assert self._acker is not None
-        for pending in self._acker.pending(spout=self.name):
-            known = self._in_flight.get(pending.message_id) if pending.message_id is not None else None
-            if pending.message_id is not None and (known is None or known.attempt < pending.attempt):
+        self._book = RetryBook(acker, self.name)
+        self._replays.open(self._book)
+        for pending in acker.pending(spout=self.name):
+            self._renew_lease()
+            # An attempt that is noted as failed was given up, by a driver or with writes that a server has lost.
+            if pending.message_id is None or pending.attempt < self._replays.next_attempt(pending.message_id):
+                continue
+            known = self._in_flight.get(pending.message_id)
+            if known is None or (known.attempt, known.root) < (pending.attempt, pending.root):
                 deadline_ms = self._clock() + self._own_timeout_ms
                 self._in_flight[pending.message_id] = _InFlight(pending.root, pending.attempt, deadline_ms, None)
         self._replays.plan_all(but=set(self._in_flight))
-        while self._consume():
-            pass
+        self._completions = acker.completions(self.name, consumer="driver")
+        self._failures = acker.failures(self.name, consumer="driver")
+        self._adopting = True
 
     def run(self, stop: threading.Event) -> None:
         """Drives until told to stop."""
-        self.open(stop)
+        if not self.open(stop):
+            return
         try:
             while not stop.is_set():
                 try:
                     busy = self.step()
                 except ServerUnavailable as error:
-                    log.error("Spout %s waits for the store: %s", self.name, error)
-                    if self._acker:
-                        self._completions.rewind()
-                        self._failures.rewind()
+                    log.error("Spout %s waits: %s", self.name, error)
                     busy = False
                 if not busy:
                     stop.wait(_IDLE_S)
@@ -152,54 +177,78 @@ class SpoutDriver:
 
     def step(self) -> bool:
         """One round: final events, own timeouts, replays that are due, new messages. False if there was nothing."""
-        if self._acker:
-            self._lease.renew()
-        busy = bool(self._acker) and self._consume()
-        busy |= self._time_out()
-        busy |= self._call_for_replays()
-        return (self._send() if self._batch else self._emit_new()) or busy
+        self._renew_lease()
+        self._spout.keep_alive()
+        busy = False
+        try:
+            if self._acker:
+                busy = self._consume()
+                if self._adopting and (busy or self._completed or self._failed):
+                    return busy
+                self._adopting = False
+                busy |= self._time_out(self._acker)
+                busy |= self._call_for_replays()
+            return (self._send() if self._batch else self._emit_new()) or busy
+        except MemoryFull as error:
+            self._wait_for_memory(error)
+            return False
 
     def is_idle(self) -> bool:
         """Whether the source had nothing new at the last look and nothing is in work or waits for a replay."""
-        return self._exhausted and self._replays.is_empty() and not (self._in_flight or self._batch)
+        return self._exhausted and self._replays.is_empty() and not (self._in_flight or self._inbox or self._batch)
 
     def close(self) -> None:
         """Ends. What is in work stays pending for the next driver."""
-        self._spout.close()
-        if self._acker:
-            self._lease.give_up()
+        try:
+            if self._spout_is_open:
+                self._spout.close()
+        finally:
+            if self._lease:
+                self._lease.give_up()
+
+    def _renew_lease(self) -> None:
+        if self._lease:
+            self._lease.renew()
 
     # -- final events --------------------------------------------------------------------------------------------
 
     def _consume(self) -> bool:
-        completions, failures = self._completions.read(), self._failures.read()
-        done = [one for completion in completions for one in self._complete(completion)]
-        for failure in failures:
-            self._fail(failure)
-        if completions or failures:
-            self._replays.forget(done)
-            self._spout.commit()
-            # Only now that the source knows, the store may forget.
-            self._completions.release(completions)
-            self._failures.release(failures)
-        return bool(completions or failures)
+        """Deals with final events. They are released, and so forgotten by the store, once the source knows."""
+        busy = self._consume_completions()
+        self._failed = self._failed or self._failures.read()
+        if self._failed:
+            self._renew_lease()
+            for failure in self._failed:
+                self._fail(failure)
+        return self._save_failures() or busy
 
-    def _complete(self, completion: Completion) -> list[MessageId]:
-        done = []
+    def _consume_completions(self) -> bool:
+        self._completed = self._completed or self._completions.read()
+        if not self._completed:
+            return False
+        self._renew_lease()
+        for completion in self._completed:
+            self._complete(completion)
+        self._replays.save_drops()
+        self._spout.commit()
+        self._completions.release(self._completed)
+        self._completed = []
+        return True
+
+    def _complete(self, completion: Completion) -> None:
         roots = completion.roots.tolist()
         for root, message_id, latency_ms in zip(roots, completion.message_ids, completion.ages_ms, strict=True):
-            if message_id is None or self._is_stale(message_id, root):
-                continue
-            self._settle(message_id, self._spout.ack, self._in_flight.pop(message_id, None))
-            self.counters.completed += 1
-            self._observer.on_complete(message_id, latency_ms)
-            done.append(message_id)
-        return done
+            if message_id is not None and self._is_news(message_id, root):
+                self._settle(message_id, self._spout.ack, self._in_flight.get(message_id))
+                self._replays.drop(message_id)
+                self._in_flight.pop(message_id, None)
+                self.counters.completed += 1
+                self._notify(self._observer.on_complete, message_id, latency_ms)
 
     def _fail(self, failure: Failure) -> None:
         roots = failure.roots.tolist()
         for root, message_id, attempt in zip(roots, failure.message_ids, failure.attempts, strict=True):
-            if message_id is None or self._is_stale(message_id, root):
+            if message_id is None or not self._is_news(message_id, root):
                 continue
             component, error = failure.component, failure.error
             if failure.reason == "timeout" and not component:
@@ -209,62 +258,98 @@ class SpoutDriver:
                 message_id, FailedAttempt(attempt, failure.reason, component, error, failure.at_ms), failure.fatal
             )
 
-    def _is_stale(self, message_id: MessageId, root: int) -> bool:
-        """Whether the event is of an attempt this driver has given up for lost and replayed since."""
+    def _is_news(self, message_id: MessageId, root: int) -> bool:
+        """Whether the event is of the root in work, or was left by an earlier driver. Any other is of a root that was
+        given up, or is of a driver that went on after this one had taken over."""
         in_flight = self._in_flight.get(message_id)
-        return in_flight is not None and in_flight.root != root
+        if in_flight:
+            return in_flight.root == root
+        return self._adopting and message_id not in self._finished
 
     def _retry(self, message_id: MessageId, failed: FailedAttempt, fatal: bool) -> None:
-        in_flight = self._in_flight.pop(message_id, None)
+        """Decides what becomes of a message whose attempt failed; _save_failures() does it."""
         history = self._replays.add(message_id, failed)
+        # Only now: is_idle() must find it either in work or waiting for its replay.
+        in_flight = self._in_flight.pop(message_id, None)
         if history is None:
             return
         self.counters.failed += 1
-        self._observer.on_fail(message_id, failed.reason)
+        self._notify(self._observer.on_fail, message_id, failed.reason)
         if fatal or self._replays.is_last(failed.attempt):
-            self._bury(message_id, list(history), fatal, in_flight)
+            payload = payload_of(in_flight.message.values) if in_flight and in_flight.message else None
+            self._to_bury[message_id] = DeadLetter(message_id, self.name, list(history), fatal, payload), in_flight
         else:
             self._replays.plan(message_id)
 
-    def _bury(
-        self, message_id: MessageId, history: list[FailedAttempt], fatal: bool, in_flight: _InFlight | None
-    ) -> None:
-        payload = payload_of(in_flight.message.values) if in_flight and in_flight.message else None
-        letter = DeadLetter(message_id, self.name, history, fatal, payload)
+    def _save_failures(self) -> bool:
+        """Writes down what has failed, then tells the source what is dead."""
+        if not (self._failed or self._to_bury or self._replays.has_unsaved()):
+            return False
+        try:
+            self._replays.save()
+            for letter, in_flight in list(self._to_bury.values()):
+                self._bury(letter, in_flight)
+        except MemoryFull as error:
+            self._wait_for_memory(error)
+            return False
+        self._spout.commit()
+        self._failures.release(self._failed)
+        self._failed = []
+        return True
+
+    def _bury(self, letter: DeadLetter, in_flight: _InFlight | None) -> None:
         self._book.bury(letter)
-        self._replays.drop(message_id)
-        self._settle(message_id, self._spout.dead, in_flight)
+        self._settle(letter.message_id, self._spout.dead, in_flight)
+        self._replays.drop(letter.message_id)
+        self._replays.save_drops()
+        del self._to_bury[letter.message_id]
         self.counters.dead += 1
-        last = history[-1]
+        last = letter.history[-1]
         where = f" in {last.component}" if last.component else ""
         text = f"{last.reason}{where}: {last.error}"
-        log.error("Message %r of spout %s is dead after %d attempts: %s", message_id, self.name, last.attempt, text)
-        self._observer.on_dead(letter)
+        log.error(
+            "Message %r of spout %s is dead after %d attempts: %s", letter.message_id, self.name, last.attempt, text
+        )
+        self._notify(self._observer.on_dead, letter)
 
     def _settle(self, message_id: MessageId, tell: Callable[[MessageId], None], in_flight: _InFlight | None) -> None:
         """Tells the source. If it has not handed the message out since the restart, it is told again when it does."""
+        tell(message_id)
         if in_flight is None or in_flight.message is None:
             self._finished[message_id] = tell
-        tell(message_id)
 
-    def _time_out(self) -> bool:
+    def _notify(self, hook: Callable[..., None], *args: Any) -> None:
+        try:
+            hook(*args)
+        except Exception:
+            log.exception("An observer of spout %s failed; its driver goes on.", self.name)
+
+    def _time_out(self, acker: Acker) -> bool:
         """Fails what the store has said nothing about for so long that it must have lost it."""
+        if not self._overdue():
+            return False
+        # Nothing is given up whose event is there, be it one that another driver took and left.
+        self._completions.rewind()
+        self._failures.rewind()
+        while self._consume():
+            pass
         now_ms = self._clock()
-        lost = []
-        for message_id, in_flight in self._in_flight.items():  # oldest first
-            if in_flight.deadline_ms > now_ms:
-                break
-            lost.append((message_id, in_flight))
-        for message_id, in_flight in lost:
-            assert self._acker is not None
-            if self._acker.inspect(in_flight.root).state in ("pending", "finished"):
+        for message_id, in_flight in self._overdue():
+            self._renew_lease()
+            if acker.inspect(in_flight.root).state in ("pending", "finished"):
                 # Extended, or its event is still to be read: ask again later.
                 del self._in_flight[message_id]
                 self._in_flight[message_id] = replace(in_flight, deadline_ms=now_ms + self._own_timeout_ms)
                 continue
             error = f"the store has lost it: no final event for {self._own_timeout_ms} ms"
             self._retry(message_id, FailedAttempt(in_flight.attempt, "timeout", "", error, now_ms), False)
-        return bool(lost)
+        self._save_failures()
+        return True
+
+    def _overdue(self) -> list[tuple[MessageId, _InFlight]]:
+        now_ms = self._clock()
+        oldest_first = islice(self._in_flight.items(), _OVERDUE_AT_ONCE)
+        return [(message_id, one) for message_id, one in oldest_first if one.deadline_ms <= now_ms]
 
     # -- messages ------------------------------------------------------------------------------------------------
 
@@ -272,63 +357,112 @@ class SpoutDriver:
         due = self._replays.due()
         for message_id in due:
             self._spout.fail(message_id)
+            self._replays.told(message_id)
         return bool(due)
 
     def _emit_new(self) -> bool:
-        room = self._max_pending - len(self._in_flight) - self._replays.held_count()
-        if room <= 0:
+        """Takes messages from the source and emits them. An error leaves them in the inbox: the source has handed them
+        out and will not do so again."""
+        room = self._max_pending - len(self._in_flight)
+        self._inbox[:0] = self._replays.take_held(room - len(self._inbox))
+        room -= len(self._inbox) + self._replays.held_count()
+        if room > 0:
+            found = list(self._spout.next_batch(room))
+            self._exhausted = not found
+            self._inbox += found
+        elif not self._inbox:
             self.counters.waited += 1
-            if not self._warned:
-                self._warned = True
+            if not self._warned_of_pending:
+                self._warned_of_pending = True
                 log.warning("Spout %s waits: max_pending=%d roots are unfinished.", self.name, self._max_pending)
-            return self._emit(self._replays.take_held())
-        messages = [*self._replays.take_held(), *self._spout.next_batch(room)]
-        self._exhausted = not messages
-        seen: set[MessageId] = set()
-        return self._emit([message for message in messages if self._is_to_be_emitted(message, seen)])
+        busy = bool(self._inbox or self._to_ack)
+        if busy:
+            self._renew_lease()
+            self._emit(self._sift())
+        return busy
+
+    def _sift(self) -> list[Message]:
+        """The messages of the inbox that are to be emitted."""
+        if self._acker is None:
+            return list(self._inbox)
+        self._check_ids([message.id for message in self._inbox if message.id is not None])
+        told = [one.id for one in self._inbox if one.id is not None and one.id in self._finished]
+        for message_id in told:
+            self._finished[message_id](message_id)
+        if told:
+            self._spout.commit()
+        seen: set[MessageId] = set(told)
+        messages = [message for message in self._inbox if self._is_to_be_emitted(message, seen)]
+        for message_id in told:
+            self._finished.pop(message_id, None)
+        return messages
+
+    def _check_ids(self, ids: list[MessageId]) -> None:
+        try:
+            check_message_ids([*self._an_id, *ids], len(self._an_id) + len(ids))
+        except BadInput as error:
+            raise BadInput(f"Spout {self.name!r} hands out a message id that cannot be stored: {error}") from error
+        self._an_id = self._an_id or ids[:1]
 
     def _is_to_be_emitted(self, message: Message, seen: set[MessageId]) -> bool:
-        if message.id is None or self._acker is None:
+        if message.id is None:
             return True
         if message.id in seen:
-            return False  # the source handed it out twice in one batch
+            return False  # the source handed it out twice in one batch, or it is finished
         seen.add(message.id)
-        if tell := self._finished.pop(message.id, None):
-            tell(message.id)
-            self._spout.commit()
-            return False
         if in_flight := self._in_flight.get(message.id):
             # In work, from before a restart or handed out twice: from now on its payload is known.
             self._in_flight[message.id] = replace(in_flight, message=message)
             return False
-        return not self._replays.hold_back(message)
+        return message.id not in self._to_bury and not self._replays.hold_back(message)
 
-    def _emit(self, messages: list[Message]) -> bool:
-        """Sends out what is not tracked, and makes the rest a batch."""
-        tracked, targets_of = [], []
+    def _emit(self, messages: list[Message]) -> None:
+        """Makes what is tracked a batch, and sends out the rest."""
+        tracked: list[tuple[Message, list[Any]]] = []
+        untracked: list[tuple[Message, list[Any]]] = []
         for message in messages:
-            targets = self._router.targets(message.stream, message.values)
-            if self._acker and message.id is not None and targets:
-                tracked.append(message)
-                targets_of.append(targets)
-                continue
-            for target in targets:
-                self._router.deliver(target, message.values, message.stream, Anchors())
-            self.counters.emitted += 1
-            if message.id is not None:
-                self._spout.ack(message.id)
-        if len(tracked) < len(messages):
-            self._spout.commit()
+            targets = [] if message.error else self._router.targets(message.stream, message.values)
+            is_tracked = self._acker and message.id is not None and targets
+            (tracked if is_tracked else untracked).append((message, targets))
         if tracked:
-            self._batch = self._allocate(tracked, targets_of)
+            self._batch = self._allocate([one for one, _ in tracked], [targets for _, targets in tracked])
+        self._inbox = []
+        for message, targets in untracked:
+            self._emit_untracked(message, targets)
+        if untracked or self._to_ack:
+            while self._to_ack:
+                self._spout.ack(self._to_ack[0])
+                self._to_ack.popleft()
+            self._spout.commit()
+        if self._batch:
             self._send()
-        return bool(messages)
+
+    def _emit_untracked(self, message: Message, targets: list[Any]) -> None:
+        if message.error:
+            self._give_up(message)
+            return
+        for target in targets:
+            self._router.deliver(target, message.values, message.stream, Anchors())
+        self.counters.emitted += 1
+        if message.id is not None:
+            self._to_ack.append(message.id)
+            self._replays.drop(message.id)
+
+    def _give_up(self, message: Message) -> None:
+        """Makes a dead letter of what the source could not read."""
+        if self._acker and message.id is not None:
+            attempt = self._replays.next_attempt(message.id)
+            self._in_flight[message.id] = _InFlight(0, attempt, 0, message)
+            failed = FailedAttempt(attempt, "failed", self._context.component, message.error, self._clock())
+            self._retry(message.id, failed, fatal=True)
+            return
+        log.error("Spout %s could not read message %r: %s", self.name, message.id, message.error)
+        if message.id is not None:
+            self._spout.dead(message.id)
 
     def _allocate(self, messages: list[Message], targets_of: list[list[Any]]) -> _Batch:
         assert self._acker is not None
-        ids: list[Any] = [message.id for message in messages]
-        check_message_ids(ids, len(ids))
-        attempts = [self._replays.next_attempt(one) for one in ids]
+        attempts = [self._replays.next_attempt(one.id) for one in messages if one.id is not None]
         edges = [[(target, self._new_edge()) for target in targets] for targets in targets_of]
         return _Batch(self._clock(), messages, attempts, self._acker.allocate(self.name, len(messages)), edges)
 
@@ -339,18 +473,16 @@ class SpoutDriver:
         batch = self._batch
         if self._clock() - batch.since_ms > self._acker.settings.timeout_ms / 2:
             # Too old: its roots may have timed out since, and an init must not bring them back.
+            self._abandon(self._acker, batch.roots)
             targets_of = [[target for target, _ in edges] for edges in batch.edges]
             batch = self._batch = self._allocate(batch.messages, targets_of)
         ids: list[Any] = [message.id for message in batch.messages]
         ack_vals = [reduce(xor, (edge for _, edge in edges)) for edges in batch.edges]
-        try:
-            self._acker.init(batch.roots, ack_vals, message_ids=ids, attempts=batch.attempts, echo_ids=True)
-        except MemoryFull as error:
-            if not self._warned:
-                self._warned = True
-                log.warning("Spout %s waits: %s", self.name, error)
-            return False
+        self._renew_lease()
+        self._acker.init(batch.roots, ack_vals, message_ids=ids, attempts=batch.attempts, echo_ids=True)
+        self._renew_lease()
         self._batch = None
+        self._warned_of_memory = False
         deadline_ms = self._clock() + self._own_timeout_ms
         for message, root, attempt, edges in zip(
             batch.messages, batch.roots.tolist(), batch.attempts, batch.edges, strict=True
@@ -362,3 +494,17 @@ class SpoutDriver:
             for target, edge in edges:
                 self._router.deliver(target, message.values, message.stream, Anchors({root: edge}))
         return True
+
+    def _abandon(self, acker: Acker, roots: U64Array) -> None:
+        """Fails roots that became pending though the reply was lost: nobody works on them."""
+        begins = roots[indexes_of(roots) == 0].tolist()
+        for first, end in zip(begins, [*begins[1:], int(roots[-1]) + 1], strict=True):
+            if acker.inspect(first).state == "pending":
+                block = roots[(roots >= first) & (roots < end)]
+                acker.fail(block, component=self.name, error="its init was answered too late")
+
+    def _wait_for_memory(self, error: MemoryFull) -> None:
+        self.counters.waited += 1
+        if not self._warned_of_memory:
+            self._warned_of_memory = True
+            log.warning("Spout %s waits: %s", self.name, error)

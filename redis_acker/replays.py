@@ -6,20 +6,30 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
-from redis_acker.message_ids import MAX_ATTEMPT, MessageId
+from redis_acker.message_ids import MessageId
 from redis_acker.retries import FailedAttempt, Retry, RetryBook, RetryPolicy
 from redis_acker.spout import Message
 
 
 class Replays:
-    """The failed messages of a spout, as they are in its retry book, ordered by the time they are due."""
+    """The failed messages of a spout, as they are in its retry book, ordered by the time they are due.
+
+    Changes are made in memory first and written by save() and save_drops(), which go on after an error where they
+    stopped.
+    """
 
     def __init__(self, policy: RetryPolicy, clock: Callable[[], int]) -> None:
         self._policy = policy
         self._clock = clock
         self._retries: dict[MessageId, Retry] = {}
+        self._unsaved: set[MessageId] = set()
+        self._dropped: set[MessageId] = set()
         self._due: list[tuple[int, int, MessageId]] = []
-        self._held: list[tuple[int, int, Message]] = []
+        self._planned: dict[MessageId, int] = {}
+        """The entry of each message in _due; others that are there are out of date."""
+        self._to_tell: dict[MessageId, None] = {}
+        self._held: dict[MessageId, Message] = {}
+        self._ready: dict[MessageId, None] = {}
         self._order = count()
 
     def open(self, book: RetryBook) -> None:
@@ -29,19 +39,20 @@ class Replays:
 
     def plan_all(self, *, but: set[MessageId]) -> None:
         """Plans the replay of all messages that are known to have failed and are not in work again."""
-        for message_id, retry in self._retries.items():
+        for message_id in self._retries:
             if message_id not in but:
-                self._plan(message_id, retry)
+                self._enter(message_id)
 
     def is_empty(self) -> bool:
-        return not (self._due or self._held)
+        """Whether no message that failed is still to be completed or given up."""
+        return not self._retries
 
     def held_count(self) -> int:
         return len(self._held)
 
     def next_attempt(self, message_id: MessageId) -> int:
         retry = self._retries.get(message_id)
-        return min(MAX_ATTEMPT, retry.attempt + 1) if retry else 1
+        return retry.attempt + 1 if retry else 1
 
     def add(self, message_id: MessageId, failed: FailedAttempt) -> list[FailedAttempt] | None:
         """Adds a failed attempt to the history. None if it was noted before, by a driver killed before it said so."""
@@ -55,43 +66,65 @@ class Replays:
         return attempt >= self._policy.max_attempts
 
     def plan(self, message_id: MessageId) -> None:
-        """Notes durably that a message is to be replayed, and when."""
+        """Sets the time of the next attempt."""
         retry = self._retries[message_id]
         retry.due_ms = self._clock() + self._policy.pause_ms(retry.attempt)
-        self._book.note(message_id, retry)
-        self._plan(message_id, retry)
+        self._unsaved.add(message_id)
+
+    def has_unsaved(self) -> bool:
+        return bool(self._unsaved or self._dropped)
+
+    def save(self) -> None:
+        """Notes durably what was planned, and only then lets its time begin; forgets what was dropped."""
+        self.save_drops()
+        self._book.note({message_id: self._retries[message_id] for message_id in self._unsaved})
+        for message_id in self._unsaved:
+            self._enter(message_id)
+        self._unsaved.clear()
 
     def drop(self, message_id: MessageId) -> None:
-        """Forgets a message that was buried."""
-        self._retries.pop(message_id, None)
+        """Forgets a message that is complete or buried."""
+        if self._retries.pop(message_id, None):
+            self._dropped.add(message_id)
+            self._unsaved.discard(message_id)
+            for places in (self._planned, self._to_tell, self._held, self._ready):
+                places.pop(message_id, None)
 
-    def forget(self, message_ids: list[MessageId]) -> None:
-        """Forgets the history of messages that are complete."""
-        self._book.forget([one for one in message_ids if self._retries.pop(one, None)])
+    def save_drops(self) -> None:
+        """The part of save() that a server without memory allows too."""
+        self._book.forget(self._dropped)
+        self._dropped.clear()
 
     def due(self) -> list[MessageId]:
-        """Messages the source is to hand out again now."""
-        taken = []
+        """Messages of which the source is still to be told that it should hand them out again."""
         while self._due and self._due[0][0] <= self._clock():
-            taken.append(heapq.heappop(self._due)[2])
-        return taken
+            _, order, message_id = heapq.heappop(self._due)
+            if self._planned.get(message_id) == order:
+                del self._planned[message_id]
+                (self._ready if message_id in self._held else self._to_tell)[message_id] = None
+        return list(self._to_tell)
+
+    def told(self, message_id: MessageId) -> None:
+        """The source knows."""
+        self._to_tell.pop(message_id, None)
 
     def hold_back(self, message: Message) -> bool:
         """Keeps a message that the source hands out before its time. False if its time has come."""
-        retry = self._retries.get(message.id) if message.id is not None else None
-        if retry is None or retry.due_ms <= self._clock():
+        if message.id is None or message.id not in self._retries:
             return False
-        self._due = [one for one in self._due if one[2] != message.id]
-        heapq.heapify(self._due)
-        heapq.heappush(self._held, (retry.due_ms, next(self._order), message))
-        return True
+        if any(message.id in places for places in (self._planned, self._unsaved, self._ready)):
+            self._held[message.id] = message
+            return True
+        self.told(message.id)
+        return False
 
-    def take_held(self) -> list[Message]:
+    def take_held(self, limit: int) -> list[Message]:
         """Messages that were held back and whose time has come."""
-        taken = []
-        while self._held and self._held[0][0] <= self._clock():
-            taken.append(heapq.heappop(self._held)[2])
-        return taken
+        taken = list(self._ready)[: max(0, limit)]
+        for message_id in taken:
+            del self._ready[message_id]
+        return [self._held.pop(message_id) for message_id in taken]
 
-    def _plan(self, message_id: MessageId, retry: Retry) -> None:
-        heapq.heappush(self._due, (retry.due_ms, next(self._order), message_id))
+    def _enter(self, message_id: MessageId) -> None:
+        self._planned[message_id] = order = next(self._order)
+        heapq.heappush(self._due, (self._retries[message_id].due_ms, order, message_id))

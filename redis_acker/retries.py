@@ -5,16 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import random
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from redis_acker.acker import Acker
 from redis_acker.errors import BadInput
-from redis_acker.message_ids import MessageId
-from redis_acker.transport import Command
+from redis_acker.message_ids import MAX_ATTEMPT, MessageId
+from redis_acker.transport import Command, Transport
 
 MAX_PAYLOAD_BYTES = 64_000
 """A dead letter keeps the values of its message if their JSON text is not longer."""
+
+_AT_ONCE = 100
+"""Messages read or written by one command."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,10 @@ class RetryPolicy:
     """Share of the pause that is random, so that messages that failed together do not come back together."""
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1 or self.first_ms < 0 or self.longest_ms < 0 or not 0 <= self.jitter <= 1:
-            raise BadInput(
-                f"A retry policy has max_attempts from 1, pauses from 0 ms, jitter from 0 to 1: {self}."
-            )
+        if not 1 <= self.max_attempts <= MAX_ATTEMPT or min(self.first_ms, self.longest_ms) < 0:
+            raise BadInput(f"A retry policy has max_attempts from 1 to {MAX_ATTEMPT} and pauses from 0 ms, not {self}.")
+        if not 0 <= self.jitter <= 1:
+            raise BadInput(f"The jitter of a retry policy is a share from 0 to 1, not {self.jitter!r}.")
 
     def pause_ms(self, attempt: int) -> int:
         """The pause after an attempt that failed."""
@@ -103,35 +107,82 @@ class RetryBook:
         self._retries, self._dead = keys.retries(number), keys.dead(number)
 
     def load(self) -> dict[MessageId, Retry]:
-        flat = self._transport.run_one(Command(0, ("HGETALL", self._retries)))
-        pairs = zip(flat[::2], flat[1::2], strict=True)
+        pairs = _scan(self._transport, self._retries)
         return {decode_id(name): Retry.from_json(value) for name, value in pairs}
 
-    def note(self, message_id: MessageId, retry: Retry) -> None:
-        self._transport.run_one(Command(0, ("HSET", self._retries, encode_id(message_id), retry.to_json())))
+    def note(self, retries: Mapping[MessageId, Retry]) -> None:
+        pairs = [(encode_id(message_id), retry.to_json()) for message_id, retry in retries.items()]
+        self._transport.run(
+            Command(0, ("HSET", self._retries, *(part for pair in some for part in pair))) for some in _parts(pairs)
+        )
 
-    def forget(self, message_ids: list[MessageId]) -> None:
-        if message_ids:
-            self._transport.run_one(Command(0, ("HDEL", self._retries, *map(encode_id, message_ids))))
+    def forget(self, message_ids: Iterable[MessageId]) -> None:
+        names = [encode_id(message_id) for message_id in message_ids]
+        self._transport.run(Command(0, ("HDEL", self._retries, *some)) for some in _parts(names))
 
     def bury(self, letter: DeadLetter) -> None:
-        """Stores a dead letter, before its message is forgotten anywhere else."""
-        self._transport.run_one(Command(0, ("HSET", self._dead, encode_id(letter.message_id), letter.to_json())))
-        self.forget([letter.message_id])
+        """Stores a dead letter, in place of an older one of the same message.
+
+        One of the same failure stays: it is by a driver that was killed before it had told the source, and knew more.
+        """
+        name = encode_id(letter.message_id)
+        stored = self._transport.run_one(Command(0, ("HGET", self._dead, name)))
+        if stored is None or DeadLetter.from_json(stored).history[-1] != letter.history[-1]:
+            self._transport.run_one(Command(0, ("HSET", self._dead, name, letter.to_json())))
 
     def dead_letters(self) -> list[DeadLetter]:
-        values = self._transport.run_one(Command(0, ("HVALS", self._dead)))
-        return [DeadLetter.from_json(value) for value in values]
+        return [DeadLetter.from_json(value) for value in dict(_scan(self._transport, self._dead)).values()]
 
-    def remove_dead(self, message_id: MessageId) -> bool:
-        return bool(self._transport.run_one(Command(0, ("HDEL", self._dead, encode_id(message_id)))))
+
+class DeadLetters:
+    """The dead letters of one spout, or of every spout of a namespace: to be read, counted and removed."""
+
+    def __init__(self, acker: Acker, *, spout: str | None = None) -> None:
+        names = acker.spout_names()
+        if spout is not None and spout not in names.values():
+            raise BadInput(f"Namespace {acker.namespace!r} has no spout {spout!r}: it has {sorted(names.values())}.")
+        self._transport = acker.transport
+        self._keys = {name: acker.shard_keys[0].dead(number) for number, name in sorted(names.items())}
+        if spout is not None:
+            self._keys = {spout: self._keys[spout]}
+
+    def __len__(self) -> int:
+        return sum(self._transport.run(Command(0, ("HLEN", key)) for key in self._keys.values()))
+
+    def __iter__(self) -> Iterator[DeadLetter]:
+        """A page at a time. A letter that is there all the while comes once."""
+        for key in self._keys.values():
+            seen = set()
+            for name, value in _scan(self._transport, key):
+                if name not in seen:
+                    seen.add(name)
+                    yield DeadLetter.from_json(value)
+
+    def remove(self, letter: DeadLetter) -> bool:
+        """Deletes a letter that has been dealt with. False if it was not there."""
+        command = Command(0, ("HDEL", self._keys[letter.spout], encode_id(letter.message_id)))
+        return bool(self._transport.run_one(command))
+
+
+def _scan(transport: Transport, key: str) -> Iterator[tuple[bytes, bytes]]:
+    """The fields of a hash, a page at a time; one may come twice."""
+    cursor = b"0"
+    while True:
+        cursor, flat = transport.run_one(Command(0, ("HSCAN", key, cursor, "COUNT", _AT_ONCE)))
+        yield from zip(flat[::2], flat[1::2], strict=True)
+        if cursor == b"0":
+            return
+
+
+def _parts(items: list[Any]) -> Iterator[list[Any]]:
+    return (items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE))
 
 
 def payload_of(values: Any) -> list[Any] | None:
     """Values as a dead letter keeps them; None if they are no JSON or too long."""
     try:
         text = json.dumps(list(values))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return None
     return json.loads(text) if len(text) <= MAX_PAYLOAD_BYTES else None
 

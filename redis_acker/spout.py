@@ -18,6 +18,8 @@ class Message:
     values: Sequence[Any]
     id: MessageId | None = None
     stream: str = DEFAULT_STREAM
+    error: str = ""
+    """Why the source cannot read it: it is not emitted but becomes a dead letter at once."""
 
 
 class Spout(Component):
@@ -46,6 +48,9 @@ class Spout(Component):
 
     def commit(self) -> None:
         """Makes the acks so far durable. Called before the store forgets about them."""
+
+    def keep_alive(self) -> None:
+        """Called in every round, also when there is no room for new messages. Must not wait."""
 
     def close(self) -> None:
         """Called once, at the end."""

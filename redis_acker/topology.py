@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from numbers import Number
 from typing import Any, Literal
 
 from redis_acker.bolt import Bolt, Component
@@ -28,8 +30,17 @@ class Grouping:
     kind: Kind
     names: tuple[str, ...] = ()
 
-    def positions(self, fields: Sequence[str]) -> list[int]:
-        return [fields.index(name) for name in self.names]
+    def dealer(self, fields: Sequence[str], parallelism: int, *, first: int = 0) -> Callable[[Sequence[Any]], range]:
+        """A function that says which of the listener's tasks get these values. A shuffle begins with task first."""
+        if self.kind == "all":
+            return lambda values: range(parallelism)
+        if self.kind == "global":
+            return lambda values: range(1)
+        if self.kind == "shuffle":
+            turns = count(first)
+            return lambda values: _just(next(turns) % parallelism)
+        positions = [fields.index(name) for name in self.names]
+        return lambda values: _just(task_of_key([values[position] for position in positions], parallelism))
 
 
 @dataclass
@@ -126,16 +137,19 @@ class TopologyBuilder:
         if not any(node.is_spout for node in self._nodes.values()):
             raise BadTopology(f"Topology {self._name!r} has no spout: add one, nothing else brings messages.")
         for node in self._nodes.values():
+            _check_outputs(node)
+        for node in self._nodes.values():
             if not node.is_spout and not node.inputs:
-                raise BadTopology(
-                    f"Bolt {node.name!r} listens to nothing: add shuffle(), fields(), all(), global_()."
-                )
+                raise BadTopology(f"Bolt {node.name!r} listens to nothing: add shuffle(), fields(), all(), global_().")
             for grouping in node.inputs:
-                self._check(node, grouping)
-        return Topology(self._name, dict(self._nodes))
+                self._check_input(node, grouping)
+        # A declarer that is used later must not change what has been checked.
+        return Topology(
+            self._name, {name: replace(node, inputs=list(node.inputs)) for name, node in self._nodes.items()}
+        )
 
-    def _check(self, node: Node, grouping: Grouping) -> None:
-        source = self._nodes.get(grouping.source)
+    def _check_input(self, node: Node, grouping: Grouping) -> None:
+        source = self._nodes.get(grouping.source) if isinstance(grouping.source, str) else None
         if source is None:
             raise BadTopology(
                 f"Bolt {node.name!r} listens to {grouping.source!r}, which does not exist: there are "
@@ -145,17 +159,63 @@ class TopologyBuilder:
         if fields is None:
             raise BadTopology(
                 f"Bolt {node.name!r} listens to stream {grouping.stream!r} of {source.name!r}, which has only "
-                f"{[DEFAULT_STREAM, *source.component.streams]}."
+                f"{list(source.component.all_streams())}."
+            )
+        same = [one for one in node.inputs if (one.source, one.stream) == (grouping.source, grouping.stream)]
+        if len(same) > 1:
+            raise BadTopology(
+                f"Bolt {node.name!r} listens to stream {grouping.stream!r} of {source.name!r} {len(same)} times and "
+                "would get every tuple as often: choose one grouping."
             )
         if grouping.kind == "fields" and not grouping.names:
             raise BadTopology(f"Bolt {node.name!r} groups {source.name!r} by fields but names none.")
         for name in grouping.names:
             if name not in fields:
                 raise BadTopology(
-                    f"Bolt {node.name!r} groups {source.name!r} by field {name!r}, which has the fields {list(fields)}."
+                    f"Bolt {node.name!r} groups {source.name!r} by field {name!r}, but stream {grouping.stream!r} has "
+                    f"the fields {list(fields)}."
                 )
 
 
+def _check_outputs(node: Node) -> None:
+    component = node.component
+    if DEFAULT_STREAM in component.streams:
+        raise BadTopology(f"{node.name!r} declares stream {DEFAULT_STREAM!r} in streams: its place is fields.")
+    for stream, fields in component.all_streams().items():
+        if not _are_names(fields):
+            raise BadTopology(
+                f"The fields of stream {stream!r} of {node.name!r} must be a list of different names, such as "
+                f"['word', 'count'], not {fields!r}."
+            )
+
+
+def _are_names(fields: Any) -> bool:
+    listed = isinstance(fields, Sequence) and not isinstance(fields, str)
+    return listed and all(isinstance(one, str) for one in fields) and len(set(fields)) == len(fields)
+
+
+def _just(task: int) -> range:
+    return range(task, task + 1)
+
+
 def task_of_key(key: Sequence[Any], parallelism: int) -> int:
-    """The task for a key of a fields grouping: the same in every process."""
-    return zlib.crc32(repr(tuple(key)).encode()) % parallelism
+    """The task for a key of a fields grouping: the same for equal keys, in every process."""
+    return zlib.crc32(_stable(key).encode(errors="surrogatepass")) % parallelism
+
+
+def _stable(value: Any) -> str:
+    """A text that is the same for equal values, in every process; hash() of a text is not."""
+    if isinstance(value, str):
+        return f"{len(value)}:{str.__str__(value)}"
+    if isinstance(value, Number):
+        return str(hash(value))  # 1, 1.0, True and a numpy 1 are equal, and hash() of numbers is not salted
+    if isinstance(value, (tuple, list)):
+        return f"({','.join(map(_stable, value))})"
+    if isinstance(value, (set, frozenset, dict)):
+        members = value.items() if isinstance(value, dict) else value
+        return f"{{{','.join(sorted(map(_stable, members)))}}}"
+    if getattr(type(value), "__repr__", None) is object.__repr__:
+        raise BadInput(
+            f"Tuples cannot be grouped by {value!r}: group by texts, numbers, or what has a repr of its own."
+        )
+    return repr(value)

@@ -11,6 +11,8 @@ from redis_acker.errors import BadInput
 DEFAULT_STREAM = "default"
 
 _NO_ANCHORS = Anchors()
+_SHOWN = 200
+"""Characters of the values that a log line or an error shows."""
 
 
 class Tuple:
@@ -50,4 +52,6 @@ class Tuple:
         return len(self.values)
 
     def __repr__(self) -> str:
-        return f"Tuple({self.values}, from {self.component!r}, {len(self.anchors)} roots)"
+        values = str(self.values)
+        shown = values if len(values) <= _SHOWN else f"{values[:_SHOWN]}..."
+        return f"Tuple({shown}, from {self.component!r}, {len(self.anchors)} roots)"

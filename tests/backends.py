@@ -22,13 +22,23 @@ class Servers:
     """The servers of a test run, by kind: started when first asked for, then shared."""
 
     _running: dict[str, Server | Cluster] = field(default_factory=dict)
+    _clients: dict[str, Any] = field(default_factory=dict)
 
     def get(self, kind: str) -> Server | Cluster:
         if kind not in self._running:
             self._running[kind] = start_cluster() if kind == "cluster" else start_server(kind)
         return self._running[kind]
 
+    def client(self, kind: str) -> Any:
+        """One client of each server: to connect to a cluster takes longer than most tests."""
+        if kind not in self._clients:
+            self._clients[kind] = self.get(kind).client()
+        return self._clients[kind]
+
     def stop(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
         for server in self._running.values():
             server.stop()
         self._running.clear()
@@ -64,6 +74,4 @@ def make_backend(kind: str, servers: Servers) -> Backend:
     if kind == "fake":
         fake = fake_redis()
         return Backend(kind, fake, lambda: fake)
-    server = servers.get(kind)
-    client = server.client()
-    return Backend(kind, server.url, lambda: client)
+    return Backend(kind, servers.get(kind).url, lambda: servers.client(kind))

@@ -23,6 +23,7 @@ INSTALL = {
     "valkey-9.1": "make setup",
     "redis-6.2": "make setup",
     "java": "apt-get install default-jre-headless",
+    "rabbitmq": "apt-get install rabbitmq-server",
 }
 
 
@@ -46,6 +47,14 @@ def require_binary(kind: str) -> str:
     """The path of the server of that kind; without one the test is skipped, and in CI it fails."""
     path = server_binary(kind)
     return path if path is not None else missing(kind)
+
+
+def require_rabbitmq() -> tuple[str, str]:
+    """The paths of RabbitMQ's server and of the port mapper it needs."""
+    # Debian's wrapper on PATH would change the user and the directories.
+    server = shutil.which("rabbitmq-server", path=f"/usr/lib/rabbitmq/bin:{os.environ.get('PATH', '')}")
+    mapper = shutil.which("epmd")
+    return (server, mapper) if server and mapper else missing("rabbitmq")
 
 
 def missing(what: str) -> NoReturn:

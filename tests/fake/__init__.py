@@ -1,14 +1,18 @@
-"""fakeredis with the parts of Redis's Lua that it lacks: `bit`, `struct` and `redis.set_repl`."""
+"""fakeredis with what it lacks: of Redis's Lua `bit`, `struct` and `redis.set_repl`, and the NOGROUP error."""
 
 from functools import cache
 from pathlib import Path
 
 import fakeredis
+from fakeredis import _msgs
 
 LUA_DIRECTORY = Path(__file__).parent / "lua"
 
 #: The Redis whose answers fakeredis imitates.
 VERSION = (7, 0)
+
+# It answers an XREADGROUP from a missing stream with an error of XGROUP, and only XREADGROUP is used here.
+_msgs.XGROUP_KEY_NOT_FOUND_MSG = "NOGROUP No such key or consumer group in XREADGROUP with GROUP option"
 
 
 @cache

@@ -1,0 +1,77 @@
+"""What other processes do in these tests. Functions of a module, because a new process imports them by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from redis_acker import Acker, Rotator, rotator
+
+
+class Process:
+    """A process that shares nothing with this one. Ends with stop(), at the latest."""
+
+    def __init__(self, task: Callable[..., None], *args: Any) -> None:
+        self._process: BaseProcess = get_context("spawn").Process(target=task, args=args, daemon=True)
+        self._process.start()
+
+    def join(self) -> None:
+        self._process.join()
+        assert self._process.exitcode == 0
+
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
+    def kill(self) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.join()
+
+    def stop(self) -> None:
+        if self.is_alive():
+            self.kill()
+
+
+def barrier(parties: int) -> Any:
+    """Lets that many processes begin at once."""
+    return get_context("spawn").Barrier(parties)
+
+
+def rotate_until_empty(url: str, namespace: str, now_ms: int, start: Any = None) -> None:
+    """Rotates and drains until no root is pending, with a clock that stands still."""
+    with Acker(url, namespace=namespace, create=False, clock=lambda: now_ms) as acker:
+        if start:
+            start.wait()
+        while acker.pending_count() > 0:
+            Rotator(acker).once()
+
+
+def drain_until_empty(url: str, namespace: str, now_ms: int, start: Any = None) -> None:
+    """Drains what others have rotated, until no root is pending."""
+    with Acker(url, namespace=namespace, create=False, clock=lambda: now_ms) as acker:
+        if start:
+            start.wait()
+        while acker.pending_count() > 0:
+            for shard in range(acker.settings.shards):
+                Rotator(acker).drain(shard)
+
+
+def drain_slowly(url: str, namespace: str, now_ms: int) -> None:
+    """Drains one block at a time, so that there are many points at which it can be killed."""
+    rotator.DRAIN_BLOCKS = 1
+    with Acker(url, namespace=namespace, create=False, clock=lambda: now_ms) as acker:
+        while acker.pending_count() > 0:
+            Rotator(acker).once()
+
+
+def hold_outcomes(url: str, namespace: str, spout: str, consumer: str) -> None:
+    """Reads what is there as a consumer, and holds it until killed."""
+    with Acker(url, namespace=namespace, create=False) as acker:
+        reader = acker.completions(spout, consumer=consumer)
+        while reader.read():
+            pass
+        signal.pause()

@@ -1,0 +1,14 @@
+"""A clock in place of the server's, for tests that let time pass."""
+
+
+class Clock:
+    """Stands still until it is told otherwise."""
+
+    def __init__(self, now_ms: int = 1_800_000_000_000) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def advance(self, ms: int) -> None:
+        self.now_ms += ms

@@ -1,0 +1,26 @@
+"""Fixtures: worlds to drive a spout in."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import Any
+
+import pytest
+
+from redis_acker.message_ids import MessageId
+from tests.backends import Servers
+from tests.driver.world import World
+
+NewWorld = Callable[..., World]
+
+
+@pytest.fixture
+def new_world(servers: Servers, namespace: str) -> Iterator[NewWorld]:
+    """new_world({1: "complete"}, shards=2): a world with a namespace of its own."""
+    client, numbers = servers.client("redis-7.0"), count()
+
+    def make(plans: Mapping[MessageId, str] | None = None, **settings: Any) -> World:
+        return World(client, f"{namespace}-{next(numbers)}", plans or {}, settings)
+
+    yield make
+    for key in client.scan_iter(match=f"*{namespace}*", count=1000):
+        client.delete(key)

@@ -1,0 +1,142 @@
+"""Scripts as they are called: on every store, as their headers say, on no key but those declared."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+
+from redis_acker import new_edges
+from redis_acker.lease import Lease
+from redis_acker.scripts import script
+from redis_acker.transport import Argument, Command
+from tests.backends import Backend, Servers, make_backend
+from tests.lua.conftest import OpenLedger
+from tests.lua.headers import parse, scripts
+from tests.lua.ledger import SPOUT, TICK_MS, Ledger
+from tests.lua.test_headers import SHARD_ARGS, catalogue
+
+
+def run_everything(ledger: Ledger) -> None:
+    """Calls every script, with blocks large and small in every state."""
+    acker = ledger.acker
+    early, early_edges = acker.allocate(SPOUT, 100), new_edges(100)
+    acker.ack(early[:30], early_edges[:30])
+    acker.fail(early[40:42], component="parse", error="broken")
+    assert acker.init(early, early_edges, message_ids=[f"{i}" for i in range(100)], echo_ids=True).completed == 30
+    lone, lone_edges = ledger.start(1, "payments")
+    large, large_edges = ledger.start(600, "payments", message_ids=np.arange(600), quiet=True)
+    roots, edges = np.concatenate((lone, large)), np.concatenate((lone_edges, large_edges))
+    assert acker.ack(roots[:300], edges[:300]).completed == 300
+    assert acker.ack(roots[[302, 590]], edges[[302, 590]]).completed == 2
+    assert acker.fail(roots[310:320]).failed == 10
+    acker.ack(acker.allocate(SPOUT, 20), new_edges(20))
+    ledger.pass_time(TICK_MS)
+    assert acker.extend(roots[400:410]) == 10
+    assert len({one.root for one in acker.pending()}) == acker.pending_count() == 68 + 289
+    assert acker.inspect(int(roots[400])).state == "pending"
+    assert [ledger.pass_time(TICK_MS).expired for _ in range(3)] == [0, 68 + 279, 10]
+    lease = Lease(acker, SPOUT)
+    lease.renew()
+    lease.give_up()
+    for spout in (SPOUT, "payments"):
+        ledger.completions(spout)
+        ledger.failures(spout)
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Sequence[str], list[Argument]]]:
+    """Name, KEYS and ARGV of every script call from here on."""
+    calls: list[tuple[str, Sequence[str], list[Argument]]] = []
+    make_call = Command.call
+
+    def record(name: str, shard: int, keys: Sequence[str], args: Iterable[Argument]) -> Command:
+        listed = list(args)
+        calls.append((name, keys, listed))
+        return make_call(name, shard, keys, listed)
+
+    monkeypatch.setattr(Command, "call", record)
+    return calls
+
+
+def test_every_script_runs_on_every_store_as_its_header_says(
+    called: list[tuple[str, Sequence[str], list[Argument]]], open_ledger: OpenLedger
+) -> None:
+    ledger = open_ledger()
+    run_everything(ledger)
+    headers = {name: parse(text) for name, text in scripts().items()}
+    assert {name for name, _, _ in called} == set(headers)
+    for name, keys, args in called:
+        header = headers[name]
+        if header.on_shard:
+            spouts = args[2]
+            assert isinstance(spouts, bytes)
+            assert len(keys) == len(ledger.acker.shard_keys[0].fixed) + len(spouts), name
+            assert args[:2] == [ledger.acker.settings.buckets, args[1]]
+        else:
+            assert len(keys) == len(header.keys), name
+        documented = len(header.args) + (SHARD_ARGS if header.on_shard else 0)
+        if header.repeated:
+            assert (len(args) - documented) % header.repeated == 0, name
+        else:
+            assert len(args) == documented, name
+
+
+def test_keys_are_of_the_types_that_the_headers_name(open_ledger: OpenLedger) -> None:
+    ledger = open_ledger(shards=1)
+    kinds = catalogue() | {words[0]: words[1] for text in scripts().values() for words in parse(text).keys.values()}
+    kinds |= {"completions": kinds["streams"], "failures": kinds["streams"]}
+    roots, edges = ledger.start(20, message_ids=[f"{i}" for i in range(20)])
+    ledger.acker.ack(roots[:5], edges[:5])
+    ledger.acker.fail(roots[5])
+    ledger.start_one()
+    ledger.acker.ack(*ledger.start(1))
+    Lease(ledger.acker, SPOUT).renew()
+    client: Any = ledger.backend.client()
+    found = {key.decode().partition("}:")[2].partition(":")[0]: client.type(key).decode() for key in all_keys(ledger)}
+    assert found == {name: kinds[name] for name in found}
+    assert {"heads", "vals", "ids", "finished", "completions", "failures", "sequences", "spouts"} <= set(found)
+    client.delete(ledger.acker.shard_keys[0].lease(1))
+
+
+def all_keys(ledger: Ledger) -> list[bytes]:
+    return ledger.backend.keys(ledger.acker.namespace)
+
+
+# -- declared keys -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def watched(servers: Servers, namespace: str) -> Iterator[Backend]:
+    found = make_backend("redis-7.0", servers)
+    yield found
+    found.delete_keys(namespace)
+
+
+def test_a_script_touches_no_key_that_is_not_declared(watched: Backend, namespace: str) -> None:
+    """The server reports every command that a script runs; a cluster needs all keys of a call to be known before."""
+    client = watched.client()
+    assert isinstance(client, redis.Redis)
+    spelt = re.compile(rf"acker:\{{{namespace}:\d+\}}:[\w:]+")
+    touched: dict[str, set[str]] = {}
+    names = {script(name).sha: name for name in scripts()}
+    with client.monitor() as monitor:
+        ledger = Ledger(watched, namespace)
+        run_everything(ledger)
+        client.echo("the end")
+        name, declared = "", set[str]()
+        for line in monitor.listen():
+            command: str = line["command"]
+            if command == "ECHO the end":
+                break
+            if line["client_type"] != "lua":
+                sha = command.split()[1] if command.startswith("EVALSHA ") else ""
+                name, declared = names.get(sha, ""), set(spelt.findall(command))
+            else:
+                keys = set(spelt.findall(command))
+                assert keys <= declared, f"{name}: {command}"
+                touched[name] = touched.get(name, set()) | keys
+    assert {name for name, keys in touched.items() if keys} == set(names.values())
+    ledger.close()

@@ -1,0 +1,100 @@
+"""Message ids and attempts, packed and unpacked."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redis_acker.message_ids import MAX_ATTEMPT, check_attempts, check_message_ids, pack_ids, unpack_ids
+from tests.fake import fake_redis
+from tests.lua.headers import libraries
+
+quick = settings(max_examples=60, deadline=None)
+
+IDS = st.one_of(
+    st.lists(st.text(max_size=20), min_size=1, max_size=30),
+    st.lists(st.binary(max_size=20), min_size=1, max_size=30),
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=30),
+    st.tuples(st.integers(-(2**63), 2**63 - 31), st.integers(1, 30)).map(lambda one: list(range(one[0], sum(one)))),
+)
+
+
+def packed(ids: Any, attempts: Any, count: int) -> bytes:
+    return pack_ids(None if ids is None else check_message_ids(ids, count), check_attempts(attempts, count))
+
+
+@quick
+@given(IDS, st.data())
+def test_ids_and_attempts_come_back_as_they_went_in(ids: list[Any], data: st.DataObject) -> None:
+    attempts = data.draw(st.lists(st.integers(1, MAX_ATTEMPT), min_size=len(ids), max_size=len(ids)))
+    assert unpack_ids(packed(ids, attempts, len(ids)), range(len(ids))) == (ids, attempts)
+
+
+SLICE = """
+local indexes = {}
+for i = 3, #ARGV do indexes[#indexes + 1] = tonumber(ARGV[i]) end
+return slice_ids(ARGV[1], tonumber(ARGV[2]), indexes)
+"""
+
+
+@quick
+@given(IDS, st.booleans(), st.data())
+def test_a_slice_made_by_lua_holds_the_ids_of_its_roots(ids: list[Any], alike: bool, data: st.DataObject) -> None:
+    count = len(ids)
+    indexes = sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1)))
+    attempts = [3] * count if alike else [i + 1 for i in range(count)]
+    whole = packed(ids, attempts, count)
+    items = "local pack, unpack_bytes, sub, floor = struct.pack, struct.unpack, string.sub, math.floor\n"
+    found: Any = fake_redis().eval(items + libraries()["items"] + SLICE, 0, whole, count, *indexes)
+    expected = [ids[i] for i in indexes], [attempts[i] for i in indexes]
+    assert unpack_ids(found, indexes) == expected
+
+
+@pytest.mark.parametrize(
+    ("ids", "bytes_each"),
+    [
+        (list(range(100, 600)), 0.03),
+        ([f"{i:08}" for i in range(500)], 8.02),
+        ([7 * i for i in range(500)], 8.02),
+        (["x" * (i % 2 + 4) for i in range(500)], 8.51),
+    ],
+)
+def test_ids_are_packed_tightly(ids: list[Any], bytes_each: float) -> None:
+    assert len(packed(ids, 2, 500)) <= bytes_each * 500
+
+
+def test_what_says_nothing_takes_no_room() -> None:
+    assert packed(None, 1, 5) == b""
+    assert packed(None, [1] * 5, 5) == b""
+    assert unpack_ids(b"", range(3)) == ([None] * 3, [1] * 3)
+
+
+def test_attempts_are_kept_without_ids() -> None:
+    assert unpack_ids(packed(None, [1, 2, 3], 3), range(3)) == ([None] * 3, [1, 2, 3])
+    assert unpack_ids(packed(None, 9, 3), range(3)) == ([None] * 3, [9] * 3)
+
+
+def test_integers_that_follow_each_other_only_modulo_2_to_the_64_are_no_range() -> None:
+    ids = [2**63 - 1, -(2**63)]
+    assert unpack_ids(packed(ids, 1, 2), range(2)) == (ids, [1, 1])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "int64", "uint64", ">i8", ">u2"])
+def test_arrays_of_integers_are_ids(dtype: str) -> None:
+    ids = np.array([3, 1, 2], dtype=dtype)
+    assert unpack_ids(packed(ids, 1, 3), range(3))[0] == [3, 1, 2]
+
+
+@pytest.mark.parametrize("attempts", [2, np.int64(2), [2, 2], (2, 2), np.array([2, 2]), iter([2, 2])])
+def test_one_attempt_for_all_is_kept_once(attempts: Any) -> None:
+    assert check_attempts(attempts, 2) == 2
+
+
+def test_the_sequence_of_ids_is_not_changed_by_later_changes_of_the_caller() -> None:
+    ids = ["a", "b"]
+    checked = check_message_ids(ids, 2)
+    ids[0] = "c"
+    assert list(itertools.islice(checked, 2)) == ["a", "b"]
