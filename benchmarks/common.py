@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -56,22 +57,32 @@ class CallClock(Transport):
         acker.transport = self
 
     def run(self, commands: Iterable[Command], *, retry_for_s: float | None = None) -> list[Any]:
-        return [self._timed(command) for command in commands]
-
-    def _timed(self, command: Command) -> Any:
+        replies = []
         start_ns = self._now_ns()
-        reply = super().run([command])[0]
-        if command.script:
-            self._calls_ms[command.script.name].append((self._now_ns() - start_ns) / 1e6)
-        return reply
+        for command in commands:
+            replies += super().run([command])
+            end_ns = self._now_ns()
+            if command.script:
+                self._calls_ms[command.script.name].append((end_ns - start_ns) / 1e6)
+            start_ns = end_ns
+        return replies
 
     def _now_ns(self) -> int:
         if not self._is_told:
             return time.perf_counter_ns()
         # The count of a thread that runs lags behind; it is exact once the thread sleeps.
-        while b") S " not in (self._thread / "stat").read_bytes():
+        while b") S " not in _read(self._thread / "stat"):
             pass
-        return int((self._thread / "schedstat").read_bytes().split()[0])
+        return int(_read(self._thread / "schedstat").split()[0])
+
+
+def _read(path: Path) -> bytes:
+    # Path.read_bytes() takes several times as long.
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, 1024)
+    finally:
+        os.close(file)
 
 
 @dataclass(frozen=True)

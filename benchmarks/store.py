@@ -10,6 +10,7 @@ from statistics import median
 
 import numpy as np
 import redis
+from numpy.typing import NDArray
 
 from benchmarks.common import CallClock, Report, Target, hset_per_s, seconds
 from redis_acker import Acker, Rotator, new_edges
@@ -17,20 +18,22 @@ from redis_acker.embedded import EmbeddedServer
 from redis_acker.ids import U64Array
 from redis_acker.scripts import script
 
-ROUNDS = 7
-HSET_REQUESTS = 300_000
-ROUND_ROOTS = 500_000
-ROUND_LONE = 20_000
+ROUNDS = 11
+HSET_REQUESTS = 200_000
+ROUND_ROOTS = 300_000
+ROUND_LONE = 5_000
 
-MEMORY_ROOTS = 2_000_000
-MEMORY_LONE = 350_000
-"""Between two sizes of the server's hash table (2**18 and 2**19), so neither its best case nor its worst."""
+MEMORY_ROOTS = 1_000_000
+MEMORY_LONE = 90_000
+"""Between two sizes of the server's hash table (2**16 and 2**17), so neither its best case nor its worst."""
 
 # Ten million in all.
-PENDING_BLOCKED = 9_000_000
-PENDING_LONE = 200_000
-PENDING_WITH_IDS = 400_000
-PENDING_RESTARTING = 400_000
+PENDING_BLOCKED = 9_500_000
+PENDING_LONE = 100_000
+PENDING_WITH_IDS = 200_000
+PENDING_RESTARTING = 200_000
+USED = 500_000
+"""Among so many roots of a namespace some complete, fail or are extended; the others are acked once and time out."""
 
 LONG_MS = 3_600_000
 TICK_MS = LONG_MS // 2
@@ -180,19 +183,23 @@ def _fill(acker: Acker, count: int, *, message_ids: list[str] | None = None) -> 
 
 
 def _use(acker: Acker, roots: U64Array, edges: U64Array) -> None:
-    """Acks, fails, extends and looks at roots, so that blocks of every kind are there for the drain."""
-    count = len(roots)
+    """Acks all roots, then fails, extends and looks at some, so that blocks of every kind are there for the drain."""
+    later = new_edges(len(roots))
+    acker.ack(roots, edges ^ later)
     random = np.random.default_rng(1)
-    acker.ack(roots, edges ^ (later := new_edges(count)))
-    few = random.choice(count, count // 50, replace=False)
+
+    def some(share: float) -> NDArray[np.int64]:
+        among = min(len(roots), USED)
+        return random.choice(among, int(among * share), replace=False)
+
+    few = some(0.02)
     acker.ack(roots[few], later[few])  # complete: their blocks are partly finished from here on
-    acker.fail(roots[random.choice(count, count // 200, replace=False)], component="benchmark", error="at random")
-    acker.extend(roots[random.choice(count, count // 200, replace=False)])
-    part = slice(0, count // 20)
-    acker.ack(roots[part], later[part])
+    acker.fail(roots[some(0.01)], component="benchmark", error="at random")
+    acker.extend(roots[some(0.01)])
+    acker.ack(roots[: USED // 4], later[: USED // 4])
     for root in roots[few[:100]].tolist():
         acker.inspect(root)
-    for _ in itertools.islice(acker.pending(), 50_000):
+    for _ in itertools.islice(acker.pending(), 25_000):
         pass
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -232,7 +233,7 @@ class Acker:
         """All that is known of one root."""
         found = as_u64(root, "root")
         if len(found) != 1:
-            raise BadInput(f"inspect looks at one root, not at {root!r}: call it for each.")
+            raise BadInput(f"inspect looks at one root, not at {reprlib.repr(root)}: call it for each.")
         return views.inspect(self, int(found[0]))
 
     def pending(
@@ -330,7 +331,7 @@ def _check_whole_blocks(roots: U64Array, block_size: int) -> None:
 
 def _cut(text: str, name: str, most_bytes: int) -> bytes:
     if not isinstance(text, str):
-        raise BadInput(f"{name} must be a text, not {text!r}: pass str() of it.")
+        raise BadInput(f"{name} must be a text, not {reprlib.repr(text)}: pass str() of it.")
     # Between two characters: half of one could not be decoded again.
     return text.encode(errors="replace")[:most_bytes].decode(errors="ignore").encode()
 

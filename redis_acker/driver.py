@@ -5,23 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import replace
 from itertools import islice
-from operator import xor
 from typing import Any
 
 from redis_acker.acker import Acker
-from redis_acker.anchors import Anchors
 from redis_acker.bolt import TaskContext
-from redis_acker.collector import Edges, Router
+from redis_acker.collector import Router
+from redis_acker.emitter import Emitter
 from redis_acker.errors import BadInput, MemoryFull, ServerUnavailable
-from redis_acker.ids import U64Array, indexes_of
+from redis_acker.in_work import InFlight, InWork
 from redis_acker.lease import LEASE_MS, Lease
-from redis_acker.message_ids import MessageId, check_message_ids
-from redis_acker.observer import DriverCounters, Observer
+from redis_acker.message_ids import MessageId
+from redis_acker.observer import Observer
 from redis_acker.outcomes import Completion, Failure
 from redis_acker.replays import Replays
 from redis_acker.retries import DeadLetter, FailedAttempt, RetryBook, RetryPolicy, payload_of
@@ -37,27 +34,6 @@ _OVERDUE_AT_ONCE = 1_000
 _IDLE_S = 0.01
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _InFlight:
-    root: int
-    attempt: int
-    deadline_ms: int
-    message: Message | None
-    """None: emitted by an earlier driver of this spout."""
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Messages that are allocated to roots but perhaps not yet pending."""
-
-    since_ms: int
-    messages: list[Message]
-    attempts: list[int]
-    roots: U64Array
-    edges: list[list[tuple[Any, int]]]
-    """For each message the tasks that get it, and the edge under which they do."""
 
 
 class SpoutDriver:
@@ -95,30 +71,29 @@ class SpoutDriver:
         if max_pending < 1:
             raise BadInput(f"max_pending must be a number of roots from 1 on, not {max_pending!r}.")
         self.name = name
-        self.counters = DriverCounters()
-        self._spout, self._acker, self._router = spout, acker, router
+        self._spout, self._acker = spout, acker
         self._context = context or TaskContext(name, 0, 1)
-        self._max_pending = max_pending
         self._observer = observer or Observer()
         self._holder_of = holder_of or (lambda root: "")
         self._clock = clock or (lambda: time.time_ns() // 1_000_000)
         self._replays = Replays(retries or RetryPolicy(), self._clock)
         self._wait_for_lease, self._lease_ms = wait_for_lease, lease_ms
-        self._lease: Lease | None = None
-        self._spout_is_open = self._adopting = False
-        self._in_flight: dict[MessageId, _InFlight] = {}
-        self._finished: dict[MessageId, Callable[[MessageId], None]] = {}
+        self._own_timeout_ms = own_timeout_ms or OWN_TIMEOUT_FACTOR * (acker.settings.timeout_ms if acker else 0)
+        self._work = InWork(name, spout, self._replays, self._clock, self._own_timeout_ms)
+        self.counters = self._work.counters
+        self._in_flight = self._work.in_flight
+        self._to_bury: dict[MessageId, tuple[DeadLetter, InFlight | None]] = {}
+        self._emitter = Emitter(
+            self._work,
+            acker,
+            router,
+            max_pending=max_pending,
+            is_dying=self._to_bury.__contains__,
+            give_up=self._give_up,
+        )
         self._completed: list[Completion] = []
         self._failed: list[Failure] = []
-        self._to_bury: dict[MessageId, tuple[DeadLetter, _InFlight | None]] = {}
-        self._inbox: list[Message] = []
-        self._to_ack: deque[MessageId] = deque()
-        self._batch: _Batch | None = None
-        self._new_edge = Edges()
-        self._an_id: list[MessageId] = []
-        self._exhausted = self._warned_of_pending = self._warned_of_memory = False
-        if acker:
-            self._own_timeout_ms = own_timeout_ms or OWN_TIMEOUT_FACTOR * acker.settings.timeout_ms
+        self._spout_is_open = self._adopting = False
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -130,7 +105,8 @@ class SpoutDriver:
                 lease = Lease(self._acker, self.name, for_ms=self._lease_ms)
                 if not lease.take(wait=self._wait_for_lease, stop=stop or threading.Event()):
                     return False
-                self._lease = lease
+                self._work.lease = lease
+            self._work.renew_lease()
             self._spout_is_open = True
             self._spout.open(self._context)
             if self._acker:
@@ -146,14 +122,13 @@ class SpoutDriver:
         self._book = RetryBook(acker, self.name)
         self._replays.open(self._book)
         for pending in acker.pending(spout=self.name):
-            self._renew_lease()
+            self._work.renew_lease()
             # An attempt that is noted as failed was given up, by a driver or with writes that a server has lost.
             if pending.message_id is None or pending.attempt < self._replays.next_attempt(pending.message_id):
                 continue
             known = self._in_flight.get(pending.message_id)
             if known is None or (known.attempt, known.root) < (pending.attempt, pending.root):
-                deadline_ms = self._clock() + self._own_timeout_ms
-                self._in_flight[pending.message_id] = _InFlight(pending.root, pending.attempt, deadline_ms, None)
+                self._work.put(pending.message_id, pending.root, pending.attempt, None)
         self._replays.plan_all(but=set(self._in_flight))
         self._completions = acker.completions(self.name, consumer="driver")
         self._failures = acker.failures(self.name, consumer="driver")
@@ -177,7 +152,7 @@ class SpoutDriver:
 
     def step(self) -> bool:
         """One round: final events, own timeouts, replays that are due, new messages. False if there was nothing."""
-        self._renew_lease()
+        self._work.renew_lease()
         self._spout.keep_alive()
         busy = False
         try:
@@ -188,14 +163,18 @@ class SpoutDriver:
                 self._adopting = False
                 busy |= self._time_out(self._acker)
                 busy |= self._call_for_replays()
-            return (self._send() if self._batch else self._emit_new()) or busy
+            return self._emitter.emit() or busy
         except MemoryFull as error:
-            self._wait_for_memory(error)
+            self._work.wait_for_memory(error)
             return False
 
     def is_idle(self) -> bool:
         """Whether the source had nothing new at the last look and nothing is in work or waits for a replay."""
-        return self._exhausted and self._replays.is_empty() and not (self._in_flight or self._inbox or self._batch)
+        return self._looks_idle() and self._looks_idle()
+
+    def _looks_idle(self) -> bool:
+        # In the order in which a message that fails comes by, so that one that moves on is seen at the next place.
+        return not self._in_flight and self._replays.is_empty() and self._emitter.is_idle()
 
     def close(self) -> None:
         """Ends. What is in work stays pending for the next driver."""
@@ -203,35 +182,29 @@ class SpoutDriver:
             if self._spout_is_open:
                 self._spout.close()
         finally:
-            if self._lease:
-                self._lease.give_up()
-
-    def _renew_lease(self) -> None:
-        if self._lease:
-            self._lease.renew()
+            if self._work.lease:
+                self._work.lease.give_up()
 
     # -- final events --------------------------------------------------------------------------------------------
 
     def _consume(self) -> bool:
         """Deals with final events. They are released, and so forgotten by the store, once the source knows."""
         busy = self._consume_completions()
-        self._failed = self._failed or self._failures.read()
-        if self._failed:
-            self._renew_lease()
-            for failure in self._failed:
-                self._fail(failure)
+        self._failed = self._failed or self._work.as_holder(self._failures.read)
+        for failure in self._failed:
+            self._fail(failure)
         return self._save_failures() or busy
 
     def _consume_completions(self) -> bool:
-        self._completed = self._completed or self._completions.read()
+        as_holder = self._work.as_holder
+        self._completed = self._completed or as_holder(self._completions.read)
         if not self._completed:
             return False
-        self._renew_lease()
         for completion in self._completed:
             self._complete(completion)
-        self._replays.save_drops()
-        self._spout.commit()
-        self._completions.release(self._completed)
+        as_holder(self._replays.save_drops)
+        as_holder(self._spout.commit)
+        as_holder(self._completions.release, self._completed)
         self._completed = []
         return True
 
@@ -239,7 +212,7 @@ class SpoutDriver:
         roots = completion.roots.tolist()
         for root, message_id, latency_ms in zip(roots, completion.message_ids, completion.ages_ms, strict=True):
             if message_id is not None and self._is_news(message_id, root):
-                self._settle(message_id, self._spout.ack, self._in_flight.get(message_id))
+                self._work.settle(message_id, self._spout.ack, self._in_flight.get(message_id))
                 self._replays.drop(message_id)
                 self._in_flight.pop(message_id, None)
                 self.counters.completed += 1
@@ -264,13 +237,12 @@ class SpoutDriver:
         in_flight = self._in_flight.get(message_id)
         if in_flight:
             return in_flight.root == root
-        return self._adopting and message_id not in self._finished
+        return self._adopting and message_id not in self._work.finished
 
     def _retry(self, message_id: MessageId, failed: FailedAttempt, fatal: bool) -> None:
         """Decides what becomes of a message whose attempt failed; _save_failures() does it."""
         history = self._replays.add(message_id, failed)
-        # Only now: is_idle() must find it either in work or waiting for its replay.
-        in_flight = self._in_flight.pop(message_id, None)
+        in_flight = self._in_flight.pop(message_id, None)  # not before: is_idle() must find it in one or the other
         if history is None:
             return
         self.counters.failed += 1
@@ -285,23 +257,24 @@ class SpoutDriver:
         """Writes down what has failed, then tells the source what is dead."""
         if not (self._failed or self._to_bury or self._replays.has_unsaved()):
             return False
+        as_holder = self._work.as_holder
         try:
-            self._replays.save()
+            as_holder(self._replays.save)
             for letter, in_flight in list(self._to_bury.values()):
                 self._bury(letter, in_flight)
         except MemoryFull as error:
-            self._wait_for_memory(error)
+            self._work.wait_for_memory(error)
             return False
-        self._spout.commit()
-        self._failures.release(self._failed)
+        as_holder(self._spout.commit)
+        as_holder(self._failures.release, self._failed)
         self._failed = []
         return True
 
-    def _bury(self, letter: DeadLetter, in_flight: _InFlight | None) -> None:
-        self._book.bury(letter)
-        self._settle(letter.message_id, self._spout.dead, in_flight)
+    def _bury(self, letter: DeadLetter, in_flight: InFlight | None) -> None:
+        self._work.as_holder(self._book.bury, letter)
+        self._work.settle(letter.message_id, self._spout.dead, in_flight)
         self._replays.drop(letter.message_id)
-        self._replays.save_drops()
+        self._work.as_holder(self._replays.save_drops)
         del self._to_bury[letter.message_id]
         self.counters.dead += 1
         last = letter.history[-1]
@@ -312,17 +285,25 @@ class SpoutDriver:
         )
         self._notify(self._observer.on_dead, letter)
 
-    def _settle(self, message_id: MessageId, tell: Callable[[MessageId], None], in_flight: _InFlight | None) -> None:
-        """Tells the source. If it has not handed the message out since the restart, it is told again when it does."""
-        tell(message_id)
-        if in_flight is None or in_flight.message is None:
-            self._finished[message_id] = tell
+    def _give_up(self, message: Message) -> None:
+        """Makes a dead letter of what the source could not read."""
+        if self._acker and message.id is not None:
+            attempt = self._replays.next_attempt(message.id)
+            self._work.put(message.id, 0, attempt, message)
+            failed = FailedAttempt(attempt, "failed", self._context.component, message.error, self._clock())
+            self._retry(message.id, failed, fatal=True)
+            return
+        log.error("Spout %s could not read message %r: %s", self.name, message.id, message.error)
+        if message.id is not None:
+            self._spout.dead(message.id)
 
     def _notify(self, hook: Callable[..., None], *args: Any) -> None:
         try:
             hook(*args)
         except Exception:
             log.exception("An observer of spout %s failed; its driver goes on.", self.name)
+
+    # -- time ----------------------------------------------------------------------------------------------------
 
     def _time_out(self, acker: Acker) -> bool:
         """Fails what the store has said nothing about for so long that it must have lost it."""
@@ -335,7 +316,7 @@ class SpoutDriver:
             pass
         now_ms = self._clock()
         for message_id, in_flight in self._overdue():
-            self._renew_lease()
+            self._work.renew_lease()
             if acker.inspect(in_flight.root).state in ("pending", "finished"):
                 # Extended, or its event is still to be read: ask again later.
                 del self._in_flight[message_id]
@@ -346,165 +327,15 @@ class SpoutDriver:
         self._save_failures()
         return True
 
-    def _overdue(self) -> list[tuple[MessageId, _InFlight]]:
+    def _overdue(self) -> list[tuple[MessageId, InFlight]]:
         now_ms = self._clock()
         oldest_first = islice(self._in_flight.items(), _OVERDUE_AT_ONCE)
         return [(message_id, one) for message_id, one in oldest_first if one.deadline_ms <= now_ms]
 
-    # -- messages ------------------------------------------------------------------------------------------------
-
     def _call_for_replays(self) -> bool:
         due = self._replays.due()
         for message_id in due:
-            self._spout.fail(message_id)
+            self._emitter.is_exhausted = False
+            self._work.as_holder(self._spout.fail, message_id)
             self._replays.told(message_id)
         return bool(due)
-
-    def _emit_new(self) -> bool:
-        """Takes messages from the source and emits them. An error leaves them in the inbox: the source has handed them
-        out and will not do so again."""
-        room = self._max_pending - len(self._in_flight)
-        self._inbox[:0] = self._replays.take_held(room - len(self._inbox))
-        room -= len(self._inbox) + self._replays.held_count()
-        if room > 0:
-            found = list(self._spout.next_batch(room))
-            self._exhausted = not found
-            self._inbox += found
-        elif not self._inbox:
-            self.counters.waited += 1
-            if not self._warned_of_pending:
-                self._warned_of_pending = True
-                log.warning("Spout %s waits: max_pending=%d roots are unfinished.", self.name, self._max_pending)
-        busy = bool(self._inbox or self._to_ack)
-        if busy:
-            self._renew_lease()
-            self._emit(self._sift())
-        return busy
-
-    def _sift(self) -> list[Message]:
-        """The messages of the inbox that are to be emitted."""
-        if self._acker is None:
-            return list(self._inbox)
-        self._check_ids([message.id for message in self._inbox if message.id is not None])
-        told = [one.id for one in self._inbox if one.id is not None and one.id in self._finished]
-        for message_id in told:
-            self._finished[message_id](message_id)
-        if told:
-            self._spout.commit()
-        seen: set[MessageId] = set(told)
-        messages = [message for message in self._inbox if self._is_to_be_emitted(message, seen)]
-        for message_id in told:
-            self._finished.pop(message_id, None)
-        return messages
-
-    def _check_ids(self, ids: list[MessageId]) -> None:
-        try:
-            check_message_ids([*self._an_id, *ids], len(self._an_id) + len(ids))
-        except BadInput as error:
-            raise BadInput(f"Spout {self.name!r} hands out a message id that cannot be stored: {error}") from error
-        self._an_id = self._an_id or ids[:1]
-
-    def _is_to_be_emitted(self, message: Message, seen: set[MessageId]) -> bool:
-        if message.id is None:
-            return True
-        if message.id in seen:
-            return False  # the source handed it out twice in one batch, or it is finished
-        seen.add(message.id)
-        if in_flight := self._in_flight.get(message.id):
-            # In work, from before a restart or handed out twice: from now on its payload is known.
-            self._in_flight[message.id] = replace(in_flight, message=message)
-            return False
-        return message.id not in self._to_bury and not self._replays.hold_back(message)
-
-    def _emit(self, messages: list[Message]) -> None:
-        """Makes what is tracked a batch, and sends out the rest."""
-        tracked: list[tuple[Message, list[Any]]] = []
-        untracked: list[tuple[Message, list[Any]]] = []
-        for message in messages:
-            targets = [] if message.error else self._router.targets(message.stream, message.values)
-            is_tracked = self._acker and message.id is not None and targets
-            (tracked if is_tracked else untracked).append((message, targets))
-        if tracked:
-            self._batch = self._allocate([one for one, _ in tracked], [targets for _, targets in tracked])
-        self._inbox = []
-        for message, targets in untracked:
-            self._emit_untracked(message, targets)
-        if untracked or self._to_ack:
-            while self._to_ack:
-                self._spout.ack(self._to_ack[0])
-                self._to_ack.popleft()
-            self._spout.commit()
-        if self._batch:
-            self._send()
-
-    def _emit_untracked(self, message: Message, targets: list[Any]) -> None:
-        if message.error:
-            self._give_up(message)
-            return
-        for target in targets:
-            self._router.deliver(target, message.values, message.stream, Anchors())
-        self.counters.emitted += 1
-        if message.id is not None:
-            self._to_ack.append(message.id)
-            self._replays.drop(message.id)
-
-    def _give_up(self, message: Message) -> None:
-        """Makes a dead letter of what the source could not read."""
-        if self._acker and message.id is not None:
-            attempt = self._replays.next_attempt(message.id)
-            self._in_flight[message.id] = _InFlight(0, attempt, 0, message)
-            failed = FailedAttempt(attempt, "failed", self._context.component, message.error, self._clock())
-            self._retry(message.id, failed, fatal=True)
-            return
-        log.error("Spout %s could not read message %r: %s", self.name, message.id, message.error)
-        if message.id is not None:
-            self._spout.dead(message.id)
-
-    def _allocate(self, messages: list[Message], targets_of: list[list[Any]]) -> _Batch:
-        assert self._acker is not None
-        attempts = [self._replays.next_attempt(one.id) for one in messages if one.id is not None]
-        edges = [[(target, self._new_edge()) for target in targets] for targets in targets_of]
-        return _Batch(self._clock(), messages, attempts, self._acker.allocate(self.name, len(messages)), edges)
-
-    def _send(self) -> bool:
-        """Makes the batch pending, then sends it out. Tried again in the next round if the store refuses."""
-        assert self._acker is not None
-        assert self._batch is not None
-        batch = self._batch
-        if self._clock() - batch.since_ms > self._acker.settings.timeout_ms / 2:
-            # Too old: its roots may have timed out since, and an init must not bring them back.
-            self._abandon(self._acker, batch.roots)
-            targets_of = [[target for target, _ in edges] for edges in batch.edges]
-            batch = self._batch = self._allocate(batch.messages, targets_of)
-        ids: list[Any] = [message.id for message in batch.messages]
-        ack_vals = [reduce(xor, (edge for _, edge in edges)) for edges in batch.edges]
-        self._renew_lease()
-        self._acker.init(batch.roots, ack_vals, message_ids=ids, attempts=batch.attempts, echo_ids=True)
-        self._renew_lease()
-        self._batch = None
-        self._warned_of_memory = False
-        deadline_ms = self._clock() + self._own_timeout_ms
-        for message, root, attempt, edges in zip(
-            batch.messages, batch.roots.tolist(), batch.attempts, batch.edges, strict=True
-        ):
-            assert message.id is not None
-            self._in_flight[message.id] = _InFlight(root, attempt, deadline_ms, message)
-            self.counters.emitted += 1
-            self.counters.replayed += attempt > 1
-            for target, edge in edges:
-                self._router.deliver(target, message.values, message.stream, Anchors({root: edge}))
-        return True
-
-    def _abandon(self, acker: Acker, roots: U64Array) -> None:
-        """Fails roots that became pending though the reply was lost: nobody works on them."""
-        begins = roots[indexes_of(roots) == 0].tolist()
-        for first, end in zip(begins, [*begins[1:], int(roots[-1]) + 1], strict=True):
-            if acker.inspect(first).state == "pending":
-                block = roots[(roots >= first) & (roots < end)]
-                acker.fail(block, component=self.name, error="its init was answered too late")
-
-    def _wait_for_memory(self, error: MemoryFull) -> None:
-        self.counters.waited += 1
-        if not self._warned_of_memory:
-            self._warned_of_memory = True
-            log.warning("Spout %s waits: %s", self.name, error)

@@ -6,6 +6,7 @@ A root is spout (12 bits), sequence of its block (42), index in its block (10). 
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -43,13 +44,13 @@ def as_u64(values: Ids, name: str) -> U64Array:
         values = [values]
     # A set has no order, and roots and ack vals are matched by theirs.
     if isinstance(values, (str, bytes, set, frozenset)) or not isinstance(values, Iterable):
-        raise BadInput(f"{name} must be an integer, a sequence of integers or an array, not {values!r}.")
+        raise BadInput(f"{name} must be an integer, a sequence of integers or an array, not {reprlib.repr(values)}.")
     return np.fromiter((_u64(value, name) for value in values), dtype=np.uint64)
 
 
 def _u64(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise BadInput(f"{name} must hold integers, not {value!r}.")
+        raise BadInput(f"{name} must hold integers, not {reprlib.repr(value)}.")
     if not -(1 << 63) <= int(value) < 1 << 64:
         raise BadInput(f"{name} must fit in 64 bits, and {value} does not.")
     return int(value) & 0xFFFF_FFFF_FFFF_FFFF

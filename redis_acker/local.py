@@ -117,7 +117,7 @@ class LocalRunner:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             self._raise_error()
-            if self._is_idle():
+            if self._error is None and self._is_idle():
                 return True
             if self._stop.is_set() or (deadline is not None and time.monotonic() > deadline):
                 return False

@@ -5,6 +5,7 @@ Ids of one call are all text, all bytes or all integers, and come back as they w
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from struct import pack, unpack_from
@@ -31,7 +32,7 @@ def check_message_ids(ids: MessageIds, count: int) -> Sequence[MessageId] | NDAr
     if isinstance(ids, np.ndarray):
         return _check_array(ids, count)
     if isinstance(ids, (str, bytes, set, frozenset, Mapping)) or not hasattr(ids, "__len__"):
-        raise BadInput(f"message_ids must be a sequence with one id for each root, not {ids!r}.")
+        raise BadInput(f"message_ids must be a sequence with one id for each root, not {reprlib.repr(ids)}.")
     _check_count(len(ids), count)
     ids = list(ids)
     kinds = {type(one) for one in ids}
@@ -76,7 +77,7 @@ def _encode(one: Any) -> bytes:
 def check_attempts(attempts: int | Sequence[int], count: int) -> int | NDArray[np.uint16]:
     """The attempt of every root: one number for all, or one each."""
     if isinstance(attempts, (str, bytes, set, frozenset)) or not isinstance(attempts, (int, np.integer, Iterable)):
-        raise BadInput(f"attempts must be one number, or one for each root, not {attempts!r}.")
+        raise BadInput(f"attempts must be one number, or one for each root, not {reprlib.repr(attempts)}.")
     single = isinstance(attempts, (int, np.integer))
     each: list[Any] = list(attempts) if isinstance(attempts, Iterable) else [attempts]
     if not single and len(each) != count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 
 from redis_acker.connect import Servers
@@ -113,7 +114,7 @@ def _check_stored(
 def spout_number(transport: Transport, namespace: str, name: str) -> int:
     """The number of a spout, given to it at first use."""
     if not 0 < len(_encoded(name)) <= 255:
-        raise BadInput(f"A spout's name is a text of 1 to 255 bytes, not {name!r}.")
+        raise BadInput(f"A spout's name is a text of 1 to 255 bytes, not {reprlib.repr(name)}.")
     keys = [ShardKeys(namespace, 0, 0).spouts]
     number: int = transport.run_one(Command.call("spout", 0, keys, [name, MAX_SPOUT]))
     if number == 0:

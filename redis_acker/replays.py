@@ -28,6 +28,7 @@ class Replays:
         self._planned: dict[MessageId, int] = {}
         """The entry of each message in _due; others that are there are out of date."""
         self._to_tell: dict[MessageId, None] = {}
+        self._told: dict[MessageId, None] = {}
         self._held: dict[MessageId, Message] = {}
         self._ready: dict[MessageId, None] = {}
         self._order = count()
@@ -44,8 +45,8 @@ class Replays:
                 self._enter(message_id)
 
     def is_empty(self) -> bool:
-        """Whether no message that failed is still to be completed or given up."""
-        return not self._retries
+        """Whether no message that failed is in work again or waits for that here: they are done, or with the source."""
+        return len(self._retries) == len(self._told)
 
     def held_count(self) -> int:
         return len(self._held)
@@ -87,7 +88,7 @@ class Replays:
         if self._retries.pop(message_id, None):
             self._dropped.add(message_id)
             self._unsaved.discard(message_id)
-            for places in (self._planned, self._to_tell, self._held, self._ready):
+            for places in (self._planned, self._to_tell, self._told, self._held, self._ready):
                 places.pop(message_id, None)
 
     def save_drops(self) -> None:
@@ -107,6 +108,7 @@ class Replays:
     def told(self, message_id: MessageId) -> None:
         """The source knows."""
         self._to_tell.pop(message_id, None)
+        self._told[message_id] = None
 
     def hold_back(self, message: Message) -> bool:
         """Keeps a message that the source hands out before its time. False if its time has come."""
@@ -115,15 +117,14 @@ class Replays:
         if any(message.id in places for places in (self._planned, self._unsaved, self._ready)):
             self._held[message.id] = message
             return True
-        self.told(message.id)
+        self._to_tell.pop(message.id, None)
+        self._told.pop(message.id, None)
         return False
 
-    def take_held(self, limit: int) -> list[Message]:
+    def take_held(self) -> list[Message]:
         """Messages that were held back and whose time has come."""
-        taken = list(self._ready)[: max(0, limit)]
-        for message_id in taken:
-            del self._ready[message_id]
-        return [self._held.pop(message_id) for message_id in taken]
+        ready, self._ready = self._ready, {}
+        return [self._held.pop(message_id) for message_id in ready]
 
     def _enter(self, message_id: MessageId) -> None:
         self._planned[message_id] = order = next(self._order)

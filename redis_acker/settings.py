@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from dataclasses import asdict, dataclass, fields
 
 from redis_acker.errors import BadInput, SettingsMismatch
@@ -96,7 +97,8 @@ class StoredSettings:
 def check_namespace(namespace: str) -> str:
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
         raise BadInput(
-            f"A namespace is 1 to 64 letters, digits, '_', '.' or '-', and {namespace!r} is not: choose another name."
+            f"A namespace is 1 to 64 letters, digits, '_', '.' or '-', and {reprlib.repr(namespace)} is not: choose "
+            "another name."
         )
     return namespace
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import reprlib
 import threading
 from dataclasses import dataclass
 from struct import pack
@@ -36,7 +37,7 @@ class Token:
         """The token of a batch that has a name of its own, such as 'run 7, step split'."""
         data = text.encode(errors="surrogatepass") if isinstance(text, str) else text
         if not isinstance(data, bytes) or not data:
-            raise BadInput(f"A token must be a text that is not empty, not {text!r}.")
+            raise BadInput(f"A token must be a text that is not empty, not {reprlib.repr(text)}.")
         return cls(hashlib.blake2b(data, digest_size=NAME_BYTES).digest(), 0)
 
     def packed(self) -> bytes:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pika  # type: ignore[import-untyped]
-from pika.exceptions import AMQPError
+from pika import exceptions as amqp_errors
 
 from tests.binaries import require_rabbitmq
 from tests.waiting import wait_until
@@ -77,14 +77,15 @@ class RabbitMq:
     def publish(self, queue: str, messages: Iterable[tuple[str | None, bytes]], **properties: Any) -> None:
         """Sends pairs of message id and body, and waits until the queue has them."""
         with self.channel() as channel:
-            channel.confirm_delivery()
+            channel.tx_select()
             for message_id, body in messages:
                 channel.basic_publish("", queue, body, pika.BasicProperties(message_id=message_id, **properties))
+            channel.tx_commit()
 
     def take_all(self, queue: str) -> list[tuple[str | None, bytes]]:
         """Removes what is ready in a queue."""
         with self.channel() as channel:
-            found = []
+            found: list[tuple[str | None, bytes]] = []
             while True:
                 method, properties, body = channel.basic_get(queue, auto_ack=True)
                 if method is None:
@@ -93,9 +94,10 @@ class RabbitMq:
 
     def count(self, queue: str) -> int:
         """Messages that are ready; those that a consumer holds do not count."""
-        with self.channel() as channel:
-            ready: int = channel.queue_declare(queue, passive=True).method.message_count
-            return ready
+        return self._look(queue).message_count  # type: ignore[no-any-return]
+
+    def consumers(self, queue: str) -> int:
+        return self._look(queue).consumer_count  # type: ignore[no-any-return]
 
     def delete(self, queue: str) -> None:
         with self.channel() as channel:
@@ -108,6 +110,10 @@ class RabbitMq:
             process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
         atexit.unregister(self.stop)
+
+    def _look(self, queue: str) -> Any:
+        with self.channel() as channel:
+            return channel.queue_declare(queue, passive=True).method
 
     @property
     def _log_path(self) -> Path:
@@ -143,7 +149,7 @@ class RabbitMq:
             log = self._log_path.read_text(errors="replace")
             self.stop()
             raise RuntimeError(f"RabbitMQ ended: {log[-1000:]}")
-        with contextlib.suppress(AMQPError, OSError), self.channel():
+        with contextlib.suppress(amqp_errors.AMQPError, OSError), self.channel():
             return True
         return False
 

@@ -20,7 +20,7 @@ MOST_UNACKED = 65_535
 """The largest prefetch that the protocol knows."""
 
 _CONNECT_S = 3.0  # shorter than a driver's lease
-_ARRIVAL_S = 0.2
+_ARRIVAL_S = 1.0
 _POLL_S = 0.01
 _QUIET_S = 0.2
 _NO_QUEUE = 404
@@ -41,6 +41,8 @@ class AmqpConsumer:
     def __init__(self, url: str, queue: str, on_message: Callable[[int, Any, bytes], None]) -> None:
         """on_message gets delivery tag, properties and body."""
         try:
+            if not url.startswith(("amqp://", "amqps://")):
+                raise ValueError("it begins neither with amqp:// nor with amqps://")
             self._parameters = pika.URLParameters(url)
         except (ValueError, TypeError, AttributeError) as error:
             why = "" if "@" in str(url) else f" ({error})"  # which may quote a piece of a password
@@ -79,14 +81,14 @@ class AmqpConsumer:
             ) from None
         self._prefetch, self._consumer_tag = 0, ""
 
-    def receive(self, room: int, *, more: bool) -> None:
-        """Takes what has arrived. more says that RabbitMQ may send yet more: then it is waited for, if there is any."""
+    def receive(self, unacked: int) -> None:
+        """Takes what has arrived, and waits for it if there is something in the queue. Up to so many may be unacked."""
         with self._guard():
-            if min(room, MOST_UNACKED) >= 2 * self._prefetch:
-                self._consume(min(room, MOST_UNACKED))
+            if min(unacked, MOST_UNACKED) > self._prefetch:
+                self._consume(min(max(unacked, 2 * self._prefetch), MOST_UNACKED))
             self._receive(_POLL_S)
-            if more and not self._arrived and self._count_ready():
-                self._receive(_ARRIVAL_S)
+            if not self._arrived:
+                self._receive(_ARRIVAL_S if self._count_ready() else 0)
 
     def keep_alive(self) -> None:
         """Answers heartbeats, a few times a second at most."""

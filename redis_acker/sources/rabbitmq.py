@@ -95,10 +95,10 @@ class RabbitMqSpout(Spout):
             return
         acks = [tag for tags, is_ack in self._settled.values() if is_ack for tag in tags]
         rejects = [tag for tags, is_ack in self._settled.values() if not is_ack for tag in tags]
-        self._online(lambda consumer: consumer.settle(acks, rejects))
-        for one in self._settled:
-            self._body_ids.give_back(one)
-        self._settled.clear()
+        if self._online(lambda consumer: consumer.settle(acks, rejects)):
+            for one in self._settled:
+                self._body_ids.give_back(one)
+            self._settled.clear()
 
     def keep_alive(self) -> None:
         self._online(AmqpConsumer.keep_alive)
@@ -143,7 +143,8 @@ class RabbitMqSpout(Spout):
             except ServerUnavailable:
                 time.sleep(_PAUSE_S)
                 raise
-        if not self._online(lambda consumer: consumer.receive(limit, more=not self._live)):
+        self.commit()  # RabbitMQ counts as unacked what it has not heard of
+        if not self._online(lambda consumer: consumer.receive(len(self._live) + limit)):
             raise ServerUnavailable(f"The queue {self._queue!r} cannot be read just now.")
         return bool(self._arrived)
 

@@ -24,7 +24,8 @@ def read_record(
         record = parse(raw)
         values = [record] if fields is None else _pick(record, fields)
     except Exception as error:  # parse may be the user's own
-        return Message([_as_text(raw)], message_id, error=f"{where} cannot be read: {type(error).__name__}: {error}")
+        why = str(error) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
+        return Message([_as_text(raw)], message_id, error=f"{where} cannot be read: {why}")
     return Message(values, message_id)
 
 

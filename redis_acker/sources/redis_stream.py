@@ -9,7 +9,7 @@ from typing import Any
 
 from redis_acker.bolt import TaskContext
 from redis_acker.connect import Servers, open_servers
-from redis_acker.errors import ScriptFailed, WrongKeyType
+from redis_acker.errors import BadInput, ScriptFailed, WrongKeyType
 from redis_acker.message_ids import MessageId
 from redis_acker.sources.records import WHOLE, read_record
 from redis_acker.spout import Message, Spout
@@ -140,7 +140,7 @@ class RedisStreamSpout(Spout):
 
     def _parse(self, flat: list[bytes] | None) -> dict[str, Any]:
         if flat is None:
-            raise LookupError("it was deleted before it was finished")
+            raise BadInput("it was deleted before it was finished.")
         names, texts = (one.decode() for one in flat[::2]), flat[1::2]
         return dict(zip(names, texts if self._binary else (one.decode() for one in texts), strict=True))
 

@@ -69,8 +69,13 @@ def fill(acker: Acker, client: redis.Redis) -> list[tuple[U64Array, U64Array]]:
             break
         assert len(blocks) < 10 * ROOM_BYTES // (BLOCK * 100)
     assert len(blocks) > 100
-    client.config_set("maxmemory", client.info("memory")["used_memory"] - 100_000)
+    be_full(client)
     return blocks
+
+
+def be_full(client: redis.Redis) -> None:
+    """Leaves no room, whatever has been freed since."""
+    leave_room(client, -100_000)
 
 
 def test_nothing_of_a_refused_init_is_stored(acker: Acker, client: redis.Redis, namespace: str) -> None:
@@ -104,14 +109,20 @@ def test_pending_roots_are_finished_while_memory_is_full_and_make_room_for_new_o
         for part in range(4):
             assert acker.ack(roots[part], edges[part] ^ children[part]).applied == len(roots[part])
         assert acker.ack(roots[0][::BLOCK], children[0][::BLOCK]).completed == len(parts[0])
+        be_full(client)
         assert acker.ack(roots[0], children[0]).completed == len(roots[0]) - len(parts[0])
+        be_full(client)
         assert acker.fail(roots[1], component="parse", error="no such field").failed == len(roots[1])
         rotator = Rotator(acker)
         clock.advance(TICK_MS)
+        be_full(client)
         assert rotator.once().turned == 1
+        be_full(client)
         assert acker.extend(roots[2]) == len(roots[2])
         clock.advance(2 * TICK_MS)
+        be_full(client)
         assert rotator.once().expired == len(roots[3])
+        be_full(client)
         assert acker.ack(roots[2], children[2]).completed == len(roots[2])
 
         assert sorted_roots(completions.consume()) == [*roots[0].tolist(), *roots[2].tolist()]
@@ -144,7 +155,7 @@ def test_outcomes_that_nobody_has_read_before_can_be_read_while_memory_is_full(
         assert acker.ack(roots, edges).completed == BLOCK
     for roots, _ in blocks[1::2]:
         assert acker.fail(roots).failed == BLOCK
-    client.config_set("maxmemory", client.info("memory")["used_memory"] - 100_000)
+    be_full(client)
     assert completed(acker) == sorted(chain.from_iterable(roots.tolist() for roots, _ in blocks[::2]))
     assert failed(acker) == sorted(chain.from_iterable(roots.tolist() for roots, _ in blocks[1::2]))
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import redis
 from numpy.typing import NDArray
 
 from redis_acker import Acker, Rotator, Token, new_edges
 from redis_acker.errors import ServerUnavailable
 from redis_acker.ids import U64Array
 from redis_acker.scripts import script
+from redis_acker.streams import GROUP
 from redis_acker.transport import Command, _Line
 from tests.backends import Servers
 from tests.clock import Clock
@@ -32,8 +34,10 @@ from tests.connect.ledger import (
 )
 from tests.proxy import CuttingProxy
 from tests.servers import Server
+from tests.waiting import wait_until
 
 COUNT = 1200
+LONG_MS = 3_600_000
 
 
 @dataclass
@@ -119,16 +123,17 @@ def proxy(server: Server, keeper: Keeper) -> CuttingProxy:
 
 
 def state(server: Server, database: int, namespace: str) -> dict[str, Any]:
-    """What is stored, but for the counters of second deliveries and the times at which entries were added."""
-    with server.client(db=database) as client:
+    """What is stored, but for the counters of second deliveries, and the times and order of entries in streams."""
+    with redis.Redis(port=server.port, db=database) as client:
         found = keyspace(client, namespace)
+    assert found
     for key, content in found.items():
         if key.endswith(":meta"):
             content.pop(b"duplicates", None)
             content.pop(b"late", None)
         elif isinstance(content, tuple) and isinstance(content[0], list):
             entries, groups = content
-            found[key] = [fields for _, fields in entries], [group[:2] for group in groups]
+            found[key] = sorted(sorted(fields.items()) for _, fields in entries), [group[:2] for group in groups]
     return found
 
 
@@ -174,27 +179,34 @@ def test_outcomes_are_handed_out_once_when_the_reply_to_a_read_is_lost(
     command: bytes, server: Server, proxy: CuttingProxy, namespace: str
 ) -> None:
     with Acker(proxy.url, namespace=namespace, block_size=10, shards=2) as acker:
+        reader = acker.completions(SPOUT, claim_after_ms=LONG_MS)
+        assert reader.read() == []
         roots, edges = acker.allocate(SPOUT, 1000), new_edges(1000)
         acker.init(roots, edges)
         for part in np.array_split(np.arange(1000), 20):
             acker.ack(roots[part], edges[part])
-        claim_after_ms = 60_000
         if command == b"XAUTOCLAIM":
-            dead = acker.completions(SPOUT, consumer="dead")
-            while dead.read():
-                pass
-            claim_after_ms = 0
-        reader = acker.completions(SPOUT, claim_after_ms=claim_after_ms)
+            leave_to_a_dead_reader(server, acker)
         proxy.cut_replies(command=command)
-        outcomes = reader.read()
+        outcomes = wait_until(reader.read)
         while more := reader.read():
-            if command == b"XAUTOCLAIM" and {one.entry for one in more} <= {one.entry for one in outcomes}:
-                break  # at 0 ms everything that is held is claimed again and again
             outcomes += more
         assert proxy.cuts == 1
         assert sorted_roots(outcomes) == roots.tolist()
         reader.release(outcomes)
         assert reader.read() == []
+
+
+def leave_to_a_dead_reader(server: Server, acker: Acker) -> None:
+    """Lets a reader take everything, and have had it for a long time."""
+    dead = acker.completions(SPOUT, consumer="dead", claim_after_ms=LONG_MS)
+    while dead.read():
+        pass
+    with redis.Redis(port=server.port) as client:
+        for keys in acker.shard_keys:
+            stream = keys.completions(acker.spout_number(SPOUT))
+            for entry in client.xpending_range(stream, GROUP, "-", "+", 1000, "dead"):
+                client.xclaim(stream, GROUP, "dead", 0, [entry["message_id"]], idle=2 * LONG_MS, justid=True)
 
 
 def test_a_batch_that_was_given_up_can_be_sent_again_with_the_token_of_the_error(

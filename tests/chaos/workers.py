@@ -11,6 +11,8 @@ from typing import Any
 
 from redis_acker import Acker, Rotator, rotator
 
+LONGEST_S = 60
+
 
 class Process:
     """A process that shares nothing with this one. Ends with stop(), at the latest."""
@@ -20,7 +22,8 @@ class Process:
         self._process.start()
 
     def join(self) -> None:
-        self._process.join()
+        """Waits for its end; a process that does not come to one has failed."""
+        self._process.join(LONGEST_S)
         assert self._process.exitcode == 0
 
     def is_alive(self) -> bool:

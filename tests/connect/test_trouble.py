@@ -83,6 +83,7 @@ def test_a_server_that_goes_down_later_is_named_with_the_token_to_go_on_with(kee
         with pytest.raises(ServerUnavailable, match=re.escape(server.url)) as caught:
             acker.ack(roots, edges ^ children)
         server.restart()
+        assert caught.value.token is not None
         # What is sent in between does not make the batch look like an old one.
         assert acker.ack(roots, children).completed == 0
         assert acker.ack(roots, edges ^ children, token=caught.value.token).completed == 100

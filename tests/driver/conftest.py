@@ -9,8 +9,17 @@ import pytest
 from redis_acker.message_ids import MessageId
 from tests.backends import Servers
 from tests.driver.world import World
+from tests.servers import Server, start_server
 
 NewWorld = Callable[..., World]
+
+
+@pytest.fixture(scope="package")
+def private_server() -> Iterator[Server]:
+    """A server whose memory may be full, and that may be killed and restarted."""
+    server = start_server("redis-7.0")
+    yield server
+    server.stop()
 
 
 @pytest.fixture

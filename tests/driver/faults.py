@@ -61,7 +61,7 @@ def unavailable(is_hit: Callable[[int, str], bool]) -> Points:
     return Points(lambda number, where: where not in _NOT_OURS and is_hit(number, where), _do_not_answer)
 
 
-_NOT_OURS = {"after next_batch", "before open", "after open", "before deliver", "after deliver"}
+_NOT_OURS = {"after next_batch", "before open", "after open", "after deliver"}
 """Where a lost answer is for others to deal with: a source that has handed out messages, the tasks."""
 
 

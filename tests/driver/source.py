@@ -47,6 +47,10 @@ class DurableSpout(Spout):
         self.disk.plans[message_id] = plan
         self._waiting.append(message_id)
 
+    def unfinished(self) -> set[MessageId]:
+        """Messages of which it has not been told that they are settled."""
+        return self.disk.plans.keys() - self.disk.settled.keys() - self._uncommitted.keys()
+
     def next_batch(self, limit: int) -> Iterable[Message]:
         batch = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
         self._handed_out.update(batch)

@@ -47,6 +47,7 @@ def live_until_killed(world: World, points: Points) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tasks_die_too", [False, True], ids=["tasks live on", "tasks die too"])
 def test_a_driver_may_be_killed_at_any_point(new_world: NewWorld, tasks_die_too: bool) -> None:
     for at in count(1):
@@ -64,9 +65,10 @@ def test_a_driver_may_be_killed_at_any_point(new_world: NewWorld, tasks_die_too:
     assert at > 150
 
 
+@pytest.mark.slow
 def test_drivers_may_be_killed_again_and_again(new_world: NewWorld) -> None:
     rng = random.Random(1)
-    for _ in range(40):
+    for _ in range(15):
         world = new_world(PLANS, shards=rng.choice([1, 3]))
         world.policy = PATIENT
         points = [killing_at(rng.randint(1, 80)) for _ in range(6)]

@@ -28,7 +28,7 @@ TIMEOUT_MS = 30_000
 TICK_MS = 15_000
 """Time between two rotations with 3 buckets."""
 
-ROUND_MS = 10_000
+ROUND_MS = 15_000
 """Time that passes in a round of World.live()."""
 
 MANY_ROUNDS = 200

@@ -82,6 +82,22 @@ def test_an_ack_past_the_end_of_a_block_is_late(ledger: Ledger) -> None:
     assert ledger.completed() == as_ints(roots)
 
 
+def test_an_ack_past_the_end_of_a_small_block_does_not_spoil_it(ledger: Ledger) -> None:
+    """A vector that is longer than the block, whose ack vals are kept in its head."""
+    roots, edges = ledger.start(5)
+    longer = np.arange(12, dtype=np.uint64) + roots[0]
+    children = new_edges(12)
+    vals = children.copy()
+    vals[:5] ^= edges
+    acks = ledger.acker.ack(longer, vals, token="longer")
+    assert (acks.applied, acks.late) == (5, 7)
+    assert ledger.acker.ack(longer, vals, token="longer").duplicates == 12
+    assert [ledger.acker.inspect(root).ack_val for root in as_ints(roots)] == children[:5].tolist()
+    assert ledger.acker.ack(roots[:2], children[:2]).completed == 2
+    assert ledger.acker.ack(roots, children[:5]).completed == 3
+    assert ledger.completed() == as_ints(roots)
+
+
 def test_a_fail_is_reported_at_once(ledger: Ledger) -> None:
     root, _ = ledger.start_one()
     ledger.clock.advance(1234)
@@ -106,6 +122,17 @@ def test_fail_wins_over_zero(ledger: Ledger) -> None:
     assert (inits.initialised, inits.completed, inits.failed) == (3, 2, 1)
     assert ledger.completed() == as_ints(roots[[0, 2]])
     assert [(one.root, one.component) for one in ledger.failures()] == [(int(roots[1]), "join")]
+
+
+def test_fail_wins_over_zero_for_every_root_of_a_block(ledger: Ledger) -> None:
+    for size in (1, 2, 9):
+        roots, edges = ledger.acker.allocate(SPOUT, size), new_edges(size)
+        ledger.acker.ack(roots, edges)
+        ledger.acker.fail(roots)
+        inits = ledger.acker.init(roots, edges)
+        assert (inits.completed, inits.failed) == (0, size)
+        assert ledger.failed() == as_ints(roots)
+    assert ledger.completed() == []
 
 
 def test_a_fail_spares_the_rest_of_its_block(ledger: Ledger) -> None:
@@ -172,6 +199,17 @@ def test_completions_carry_message_ids_only_when_asked_to(ledger: Ledger) -> Non
         [completion] = ledger.completions()
         assert completion.message_ids == (["a", "ccc"] if echo else [None, None])
         assert completion.attempts == ([1, 3] if echo else [1, 1])
+
+
+def test_echoed_message_ids_are_those_of_their_roots(ledger: Ledger) -> None:
+    """Eight roots of a hundred go as pairs and come back as a bitmap, whose order is that of the indexes."""
+    for seed in range(10):
+        roots, edges = ledger.start(100, message_ids=[f"m{i}" for i in range(100)], echo_ids=True)
+        some = np.random.default_rng(seed).choice(100, 8, replace=False)
+        ledger.acker.ack(roots[some], edges[some])
+        [completion] = ledger.completions()
+        assert completion.message_ids == [f"m{int(root - roots[0])}" for root in completion.roots]
+        assert completion.roots.tolist() == as_ints(roots[some])
 
 
 def test_a_completion_tells_how_long_each_root_took(ledger: Ledger) -> None:

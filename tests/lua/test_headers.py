@@ -53,7 +53,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 def names_in_python() -> set[str]:
     package = Path(redis_acker.__file__).parent
     text = "\n".join(path.read_text() for path in package.rglob("*.py"))
-    return set(re.findall(r"(?:Command\.call|block_command|self\._run)\(\s*\"(\w+)\"", text))
+    return set(re.findall(r"(?:Command\.call|block_command|self\._run)\(\s*\"([a-z_]+)\"", text))
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -1,5 +1,7 @@
 """A root without final event expires between T and T * (1 + 1/(buckets - 1)) after its init."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,31 @@ def test_a_store_that_was_idle_for_long_does_not_age_a_new_root(ledger: Ledger) 
     turn_until_expired(ledger)
     [failure] = ledger.failures()
     assert TIMEOUT_MS <= failure.age_ms <= TIMEOUT_MS + TICK_MS
+
+
+LATE_COMERS: dict[str, Callable[[Ledger, int, int], object]] = {
+    "extend": lambda ledger, root, fresh: ledger.acker.extend(root),
+    "ack": lambda ledger, root, fresh: ledger.acker.ack(root, new_edge()),
+    "early ack": lambda ledger, root, fresh: ledger.acker.ack(fresh, new_edge()),
+    "early fail": lambda ledger, root, fresh: ledger.acker.fail(fresh),
+}
+
+
+@pytest.mark.parametrize("late_comer", LATE_COMERS)
+def test_what_comes_after_a_long_time_without_rotator_has_the_whole_timeout(
+    open_ledger: OpenLedger, late_comer: str
+) -> None:
+    ledger = open_ledger(shards=1, ack_restarts_clock=True)
+    root, _ = ledger.start_one()
+    fresh = int(ledger.acker.allocate(SPOUT)[0])
+    ledger.clock.advance(20 * TIMEOUT_MS)
+    LATE_COMERS[late_comer](ledger, root, fresh)
+    ledger.rotator.once()
+    ledger.pass_time(TIMEOUT_MS - 1)
+    if late_comer.startswith("early"):
+        assert ledger.acker.inspect(fresh).state == "orphan"
+    else:
+        assert ledger.acker.inspect(root).state == "pending"
 
 
 def test_rotation_needs_no_traffic(ledger: Ledger) -> None:

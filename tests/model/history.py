@@ -1,6 +1,6 @@
 """Random histories: every step is taken by an acker on a store and by the model, and the two must agree.
 
-A step is decided by a seed and by what was before it, so that hypothesis can leave steps out of a history that fails.
+A step is decided by a seed and by what was before it, so that steps can be left out of a history that fails.
 """
 
 from __future__ import annotations
@@ -8,21 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from hypothesis import note
-
-from redis_acker import Acker, Rotator, Token, batches, rotator
-from redis_acker.errors import AckerError, ServerUnavailable
+from redis_acker import Token, batches, rotator
+from redis_acker.errors import ServerUnavailable
 from redis_acker.ids import INDEX_BITS, MAX_BLOCK_SIZE
-from redis_acker.model import FinalEvent, Model
-from redis_acker.transport import Command
 from tests.backends import Backend
-from tests.clock import Clock
 from tests.model import expected, values
-from tests.model.line import Line
+from tests.model.pair import Known, Pair, Sent
 
 SPOUTS = ("alpha", "beta")
 TEXTS = ("", "split", "größer", "x" * 200)
@@ -38,76 +32,38 @@ COUNTED_TOKENS = [
 ]
 
 
-@dataclass(frozen=True)
-class Known:
-    """A block as its spout knows it: its roots and the edges they were sent on."""
+class History(Pair):
+    """A pair, and steps to take with it."""
 
-    number: int
-    edges: tuple[int, ...]
-
-    def root(self, index: int) -> int:
-        return self.number << INDEX_BITS | index
-
-
-@dataclass(frozen=True)
-class Sent:
-    """A batch of ack vals that was sent, and may be sent again."""
-
-    roots: list[int]
-    ack_vals: list[int]
-    token: Token
-
-
-@dataclass
-class History:
-    """One namespace of its own, an acker and a model of it."""
-
-    backend: Backend
-    namespace: str
-    seed: int
-    clock: Clock = field(default_factory=Clock)
-    known: list[Known] = field(default_factory=list)
-    sent: list[Sent] = field(default_factory=list)
-    spouts: dict[int, str] = field(default_factory=dict)
-    started: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    """Block -> size and quiet of the first init that arrived."""
-    seen: Counter[FinalEvent] = field(default_factory=Counter)
+    def __init__(self, backend: Backend, namespace: str, seed: str, log: list[str]) -> None:
+        """The seed decides on settings, and on what kinds of steps there are."""
+        super().__init__(backend, namespace, log)
+        self.seed = seed
 
     def run(self, seeds: Sequence[int]) -> None:
         bounds = batches.CALL_BUDGET_US, rotator.DRAIN_ROOTS, rotator.DRAIN_BLOCKS
         try:
-            self.open(self.random_of(self.seed))
+            self.open(Random(self.seed))
             with self.acker:
                 for seed in seeds:
-                    self.step(self.random_of(seed))
+                    self.step(Random(seed))
                 self.end()
         finally:
             batches.CALL_BUDGET_US, rotator.DRAIN_ROOTS, rotator.DRAIN_BLOCKS = bounds
             self.backend.delete_keys(self.namespace)
 
-    def random_of(self, seed: int) -> Random:
-        """Other histories on other backends."""
-        return Random(f"{self.backend.kind} {seed}")
-
     def open(self, random: Random) -> None:
         # Small calls, so that a batch or a drain is several of them and can be cut between them.
         batches.CALL_BUDGET_US = random.choice((20.0, 60.0, 500.0))
         rotator.DRAIN_ROOTS, rotator.DRAIN_BLOCKS = random.choice(((1, 2), (50, 3), (4096, 250)))
-        self.acker = Acker(
-            self.backend.target,
-            namespace=self.namespace,
+        self.open_with(
             shards=random.choice((1, 1, 1, 3)),
             buckets=random.choice((2, 3, 3, 4)),
             timeout_ms=TIMEOUT_MS,
-            block_size=random.choice((1, 3, 8, 40, 40, 300)),
-            ack_restarts_clock=random.random() < 0.3,
-            clock=self.clock,
+            block_size=random.choice((1, 3, 8, 40, 40, 40, 300)),
+            ack_restarts_clock=random.random() < 0.4,
         )
-        note(f"{self.acker.settings}")
         self.tick_ms = self.acker.settings.tick_ms
-        self.model = Model(self.acker.settings, self.clock)
-        self.line = self.acker.transport = Line(self.acker, self.follow_rotator)
-        self.rotators = [Rotator(self.acker), Rotator(self.acker)]
         # Each history is fond of some steps and leaves out others: so some go deep where an even mix would not.
         steps = [step for step in STEPS if random.random() < 0.8]
         self.steps = [History.init, History.ack, History.let_time_pass, *steps]
@@ -116,14 +72,15 @@ class History:
             self.allocate(random)
 
     def step(self, random: Random) -> None:
-        chosen = random.choices(self.steps, self.weights)[0]
-        chosen(self, random)
+        self.line.calm()
+        random.choices(self.steps, self.weights)[0](self, random)
 
     def end(self) -> None:
         """Lets everything expire, then compares all there is and looks for what should not be."""
         self.compare_views()
         # What is extended just before its drain lives through all buckets again; what finishes last is remembered
         # for as many ticks after that.
+        self.line.calm()
         self.clock.advance((3 * self.acker.settings.buckets + 1) * self.tick_ms)
         self.rotate()
         self.compare_views()
@@ -134,8 +91,9 @@ class History:
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def allocate(self, random: Random) -> None:
-        spout, count = random.choice(SPOUTS), random.choice((1, 1, 2, 3, 5, 8, 9, 12, 30, 40, 41))
-        note(f"allocate {count} of {spout}")
+        sizes = (1, 2, 3, 5, 8, 9, 12, 20, 30, 40, 41, self.acker.settings.block_size)
+        spout, count = random.choice(SPOUTS), random.choice(sizes)
+        self.log.append(f"allocate {count} of {spout}")
         roots = self.acker.allocate(spout, count).tolist()
         self.spouts[self.acker.spout_number(spout)] = spout
         for number, size in Counter(root >> INDEX_BITS for root in roots).items():
@@ -153,7 +111,7 @@ class History:
         layout, kind = random.choice(values.ID_LAYOUTS), random.choice(("first", "later", "mixed"))
         ids, tries = values.message_ids(layout, len(roots), random), values.attempts(kind, len(roots), random)
         how = {"quiet": random.random() < 0.2, "echo_ids": random.random() < 0.5}
-        note(f"init {_shown(roots)} ids: {layout}, attempts: {kind}, {how}")
+        self.log.append(f"init {_shown(roots)} ids: {layout}, attempts: {kind}, {how}")
 
         def on_model(arrived: list[int]) -> Any:
             some_ids = None if ids is None else [ids[i] for i in arrived]
@@ -186,19 +144,19 @@ class History:
             random.shuffle(pairs)
         token = self.token(kind, random)
         roots, ack_vals = [root for root, _ in pairs], [ack_val for _, ack_val in pairs]
-        note(f"ack {_shown(roots)} {how}, token: {'its own' if kind == 'own' else token}")
+        self.log.append(f"ack {_shown(roots)} {how}, token: {'its own' if kind == 'own' else token}")
         self.deliver_acks(random, Sent(roots, ack_vals, token), own=kind == "own")
 
     def send_acks_again(self, random: Random) -> None:
         if self.sent:
             batch = random.choice(self.sent[-4:])
-            note(f"ack again {_shown(batch.roots)} token: {batch.token}")
+            self.log.append(f"ack again {_shown(batch.roots)} token: {batch.token}")
             self.deliver_acks(random, batch, own=False)
 
     def fail(self, random: Random) -> None:
         roots = self.some_roots(random)
         component, error, fatal = random.choice(TEXTS), random.choice(TEXTS), random.random() < 0.5
-        note(f"fail {_shown(roots)}")
+        self.log.append(f"fail {_shown(roots)}")
         self.deliver(
             random,
             roots,
@@ -208,7 +166,7 @@ class History:
 
     def extend(self, random: Random) -> None:
         roots = self.some_roots(random)
-        note(f"extend {_shown(roots)}")
+        self.log.append(f"extend {_shown(roots)}")
         self.deliver(
             random,
             roots,
@@ -218,12 +176,12 @@ class History:
 
     def let_time_pass(self, random: Random) -> None:
         ticks = random.choice((0.01, 0.5, 0.99, 1, 1, 1, 1, 1, 1.5, 2, 3, 7, -0.3, -2))
-        note(f"{ticks} ticks pass")
+        self.log.append(f"{ticks} ticks pass")
         self.clock.advance(int(ticks * self.tick_ms))
         random.choice((self.rotate, self.rotate, self.turn_without_drain, lambda: None))()
 
     def rotate(self, random: Random | None = None) -> None:
-        note("rotate and drain")
+        self.log.append("rotate and drain")
         before = expected.stats(self.model, self.spouts)
         found = self.rotators[0].once()
         after = expected.stats(self.model, self.spouts)
@@ -234,13 +192,13 @@ class History:
         self.agree("orphans", found.orphans, orphans)
 
     def turn_without_drain(self, random: Random | None = None) -> None:
-        note("rotate, do not drain")
+        self.log.append("rotate, do not drain")
         for shard in range(self.acker.settings.shards):
             self.rotators[0]._rotate(shard)
 
     def drain_and_stop_half_way(self, random: Random) -> None:
         commands, shard = random.randint(1, 6), random.randrange(self.acker.settings.shards)
-        note(f"drain shard {shard}, stop after {commands} commands")
+        self.log.append(f"drain shard {shard}, stop after {commands} commands")
         self.line.cut_after(commands)
         with suppress(ServerUnavailable):
             self.rotators[0].drain(shard)
@@ -248,18 +206,17 @@ class History:
 
     def rotate_while_another_rotates(self, random: Random) -> None:
         commands = random.randint(1, 8)
-        note(f"rotate, after {commands} commands another rotates")
+        self.log.append(f"rotate, after {commands} commands another rotates")
         self.line.act_after(commands, lambda: self.rotators[1].once())
         self.rotators[0].once()
         self.line.calm()
 
     def look(self, random: Random) -> None:
-        note("look")
+        self.log.append("look")
         self.compare_views()
         for block in self.pick(random):
             root = block.root(random.choice((*range(len(block.edges)), random.randrange(MAX_BLOCK_SIZE))))
-            wanted = expected.inspect(self.model, self.spouts, self.clock.now_ms, root)
-            self.agree("inspect", self.acker.inspect(root), wanted)
+            self.compare_root(root)
 
     # -- what a step is about --------------------------------------------------------------------------------------
 
@@ -300,103 +257,6 @@ class History:
         if kind == "used" and self.sent:
             return random.choice(self.sent[-4:]).token
         return random.choice(COUNTED_TOKENS) if kind == "counted" else Token.of(random.randbytes(8))
-
-    # -- both sides ------------------------------------------------------------------------------------------------
-
-    def deliver(
-        self, random: Random, roots: Sequence[int], on_store: Callable[[], Any], on_model: Callable[[list[int]], Any]
-    ) -> None:
-        """Lets the acker act, then the model, for the roots whose calls arrived: all, some, or all of them twice."""
-        self.line.calm()
-        manner = random.choice(("once", "once", "once", "twice", "cut"))
-        if manner == "cut":
-            self.line.cut_after(random.randrange(3))
-        self.line.twice = manner == "twice"
-        try:
-            found = on_store()
-        except ServerUnavailable:
-            found = None
-        named = {number for command in self.line.delivered for number in self.named_in(command)}
-        self.line.calm()
-        arrived = [i for i, root in enumerate(roots) if root >> INDEX_BITS in named]
-        note(f"  {manner}: {found}, {len(arrived)} of {len(roots)} arrived")
-        for _ in range(2 if manner == "twice" else 1):
-            wanted = on_model(arrived)
-        if found is not None:
-            self.agree("reply", found, wanted)
-
-    def deliver_acks(self, random: Random, batch: Sent, *, own: bool) -> None:
-        """Without a token of ours the acker makes its own, and tells it when the line is cut."""
-        tokens = [batch.token]
-
-        def on_store() -> Any:
-            try:
-                return self.acker.ack(batch.roots, batch.ack_vals, token=None if own else batch.token)
-            except AckerError as error:
-                assert error.token is not None
-                tokens.append(error.token)
-                raise
-
-        def on_model(arrived: list[int]) -> Any:
-            roots, ack_vals = [batch.roots[i] for i in arrived], [batch.ack_vals[i] for i in arrived]
-            return self.model.ack(roots, ack_vals, token=tokens[-1])
-
-        self.deliver(random, batch.roots, on_store, on_model)
-        if not own or len(tokens) > 1:
-            self.sent.append(Sent(batch.roots, batch.ack_vals, tokens[-1]))
-
-    def named_in(self, command: Command) -> set[int]:
-        """The blocks a command carries, whatever its layout."""
-        carried = b"".join(arg for arg in command.args if isinstance(arg, bytes))
-        return {block.number for block in self.known if (block.number << INDEX_BITS).to_bytes(8, "big") in carried}
-
-    def follow_rotator(self, command: Command, reply: Any) -> None:
-        """Rotation and drain happen call by call, so the model follows call by call."""
-        name = command.script.name if command.script else ""
-        if name == "rotate":
-            self.agree("rotate", (reply[0].decode(), reply[1]), self.model.rotate(command.shard))
-        elif name == "drain":
-            self.agree("drain", tuple(reply), self.model.drain(command.shard, self.named_in(command)))
-
-    # -- comparing -------------------------------------------------------------------------------------------------
-
-    def agree(self, what: str, store: object, model: object) -> None:
-        assert store == model, f"{what}: the store says {store}, the model {model}"
-
-    def compare_views(self) -> None:
-        self.agree("stats", self.acker.stats(), expected.stats(self.model, self.spouts))
-        listed = sorted(self.acker.pending(), key=lambda one: one.root)
-        wanted = sorted(expected.pending(self.model, self.spouts, self.clock.now_ms), key=lambda one: one.root)
-        self.agree("pending", listed, wanted)
-        self.agree("pending_count", self.acker.pending_count(), len(wanted))
-
-    def compare_events(self) -> None:
-        for spout in self.spouts.values():
-            for reader in (self.acker.completions(spout), self.acker.failures(spout)):
-                self.seen.update(event for outcome in reader.consume() for event in expected.events(outcome))
-        told = Counter(self.model.events)
-        self.agree("final events", self.seen - told, told - self.seen)
-
-    def check_one_final_event_each(self) -> None:
-        told = Counter(event.root for event in self.seen.elements())
-        quiet = {
-            number << INDEX_BITS | index: quiet
-            for number, (size, quiet) in self.started.items()
-            for index in range(size)
-        }
-        assert set(told.values()) <= {1}
-        assert told.keys() <= quiet.keys()
-        assert {root for root in quiet if not quiet[root]} <= told.keys()
-        assert self.acker.pending_count() == 0
-
-    def check_no_key_is_left(self) -> None:
-        client: Any = self.backend.client()
-        for key in self.backend.keys(self.namespace):
-            name = key.decode().rpartition("}:")[2]
-            if name.startswith(("completions:", "failures:")):
-                assert client.xlen(key) == 0, key
-            else:
-                assert name in ("meta", "spouts", "sequences"), key
 
 
 STEPS: list[Callable[[History, Random], None]] = [

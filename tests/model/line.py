@@ -9,6 +9,9 @@ from redis_acker import Acker
 from redis_acker.errors import ServerUnavailable
 from redis_acker.transport import Command, Transport
 
+MANY_COMMANDS = 5000
+"""More than any step needs: something runs in a circle."""
+
 
 class Line(Transport):
     """Delivers commands, notes them, and on request does something between any two of them."""
@@ -36,6 +39,7 @@ class Line(Transport):
     def run(self, commands: Iterable[Command], *, retry_for_s: float | None = None) -> list[Any]:
         if self._action or self.twice:
             return [self._deliver(command) for command in commands]
+        assert len(self.delivered) < MANY_COMMANDS, f"still not done after {MANY_COMMANDS} commands"
         sent = list(commands)
         replies = super().run(sent, retry_for_s=retry_for_s)
         self.delivered += sent

@@ -10,7 +10,7 @@ from redis_acker.message_ids import MessageId
 TOP_BIT = 1 << 63
 ALL_BITS = (1 << 64) - 1
 
-ID_LAYOUTS = ("none", "range", "integers", "fixed text", "text", "fixed bytes", "bytes")
+ID_LAYOUTS = ("none", "range", "wrapped range", "integers", "fixed text", "text", "fixed bytes", "bytes")
 
 
 def ack_val(random: Random) -> int:
@@ -38,6 +38,9 @@ def message_ids(layout: str, count: int, random: Random) -> Sequence[MessageId] 
         return list(range(first, first + count))
     if layout == "integers":
         return [random.getrandbits(64) - TOP_BIT for _ in range(count)]
+    if layout == "wrapped range":  # from the highest integer on to the lowest: no range
+        first = TOP_BIT - 1 - random.randrange(count)
+        return [one if one < TOP_BIT else one - 2 * TOP_BIT for one in range(first, first + count)]
     if layout == "fixed text":
         return [f"order-{random.randrange(10**9):09d}" for _ in range(count)]
     if layout == "text":

@@ -126,7 +126,7 @@ print(json.dumps([task_of_key([key], 1000) for key in KEYS] + [task_of_key([froz
 """
 
 
-@pytest.mark.parametrize("seed", ["0", "1", "2"])
+@pytest.mark.parametrize("seed", ["0", "1"])
 def test_a_key_has_the_same_task_in_every_process(seed: str) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
     printed = subprocess.run(
