@@ -68,6 +68,11 @@ end
 local found, bucket_of = locate(blocks)
 local records = load_records(blocks, found, bucket_of)
 local gone = recently_finished(blocks, found)
+local echoing = {}
+for i, bucket in pairs(bucket_of) do
+  if has(records[i], ECHO) then echoing[bucket] = true end
+end
+for bucket in pairs(echoing) do call('HLEN', keys[IDS + bucket]) end -- refuse before scratch keys are in use
 local tick = restart and tonumber(call('HGET', meta, 'tick') or 0)
 
 local function ack_block(i, record, bucket)
@@ -98,9 +103,9 @@ for i = 1, #blocks do
     if has(record, INITIALISED) then
       ack_block(i, record, bucket)
     else
+      bucket = refresh_orphan(blocks[i], record, bucket)
       record.vals = xor(record.vals, deltas[i] or replace_words('', words[i]))
       record.n = #record.vals / 8
-      newest_ms = now_ms()
     end
     settle(blocks[i], record, bucket, true)
     applied = applied + amounts[i] - (late - late_before)

@@ -11,9 +11,14 @@
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
 local cause = { reason = 'timeout', component = '', error = '', fatal = 0 }
 local tick = tonumber(call('HGET', meta, 'tick') or 0)
-local blocks = {}
-for at = 1, #args[4], 8 do blocks[#blocks + 1] = sub(args[4], at, at + 7) end
+local blocks, named = {}, {}
+for at = 1, #args[4], 8 do
+  local block = sub(args[4], at, at + 7)
+  if not named[block] then blocks[#blocks + 1] = block end
+  named[block] = true
+end
 local found = call('HMGET', keys[HEADS + EXPIRED], unpack(blocks))
+local stored_ids = call('HMGET', keys[IDS + EXPIRED], unpack(blocks))
 local expired, orphans, refiled = 0, 0, 0
 
 -- Returns the live roots that are out of time (nil: the whole block) and the bucket for the others (nil: none left).
@@ -36,7 +41,7 @@ for i = 1, #blocks do
     remove(block, record, EXPIRED)
   elseif record then
     local over, bucket = judge(record)
-    local packed_ids = has(record, HAS_IDS) and call('HGET', keys[IDS + EXPIRED], block) or ''
+    local packed_ids = stored_ids[i] or ''
     if not over or #over > 0 then
       expired = expired + (over and #over or record.n)
       fail(block, record, over, packed_ids, cause)

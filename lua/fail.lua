@@ -10,32 +10,26 @@
 -- Emits    one entry per spout to its failure stream
 
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
-local MAX_KEPT_TEXT = 50000
 local cause = { reason = 'failed', component = args[4], error = args[5], fatal = tonumber(args[6]) or 0 }
 local blocks, indexes = read_indexes(args[7])
 local failed, kept, late = 0, 0, 0
 
-local function is_kept(record, index)
-  local at = 1
-  while at <= #record.fails do
-    local known, _, component_len, error_len = unpack_bytes('>HBBH', record.fails, at)
-    if known == index then return true end
-    at = at + 6 + component_len + error_len
-  end
-  return false
-end
+local MUCH_KEPT, SHORT = 50000, 100
 
--- Keeps a fail for the init. The first one of a root stands; past a size the texts are left out.
-local function keep(record, index)
-  if is_kept(record, index) then
-    late = late + 1
-    return
+-- Keeps a fail for the init. The first one of a root stands; where much is kept, error texts are cut short.
+local function keep(record, list)
+  local known, new = {}, {}
+  each_early_fail(record.fails, function(_, indexes)
+    for i = 1, #indexes do known[indexes[i]] = true end
+  end)
+  for i = 1, #list do
+    if not known[list[i]] then new[#new + 1] = pack('>H', list[i]) end
   end
-  local text = #record.fails < MAX_KEPT_TEXT and cause.component .. cause.error or ''
-  local component_len = text ~= '' and #cause.component or 0
-  local error_len = text ~= '' and #cause.error or 0
-  record.fails = record.fails .. pack('>HBBH', index, cause.fatal, component_len, error_len) .. text
-  kept = kept + 1
+  kept, late = kept + #new, late + #list - #new
+  if #new == 0 then return end
+  local error = #record.fails > MUCH_KEPT and sub(cause.error, 1, SHORT) or cause.error
+  local sizes = pack('>BBHH', cause.fatal, #cause.component, #error, #new)
+  record.fails = record.fails .. sizes .. cause.component .. error .. table.concat(new)
 end
 
 local found, bucket_of = locate(blocks)
@@ -58,9 +52,10 @@ for i = 1, #blocks do
       settle(block, record, bucket, false)
     end
   else
-    for _, index in ipairs(indexes[i]) do keep(record, index) end
-    newest_ms = now_ms()
-    settle(block, record, bucket, false)
+    if not record.vals then record.vals = call('HGET', keys[VALS + bucket], block) end
+    bucket = refresh_orphan(block, record, bucket)
+    keep(record, indexes[i])
+    settle(block, record, bucket, true)
   end
 end
 

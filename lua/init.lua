@@ -8,7 +8,7 @@
 -- ARGV[6]  block  8 bytes
 -- ARGV[7]  vals   the ack val of each root, 8 bytes each
 -- ARGV[8]  ids    packed message ids and attempts (lib/items.lua), or empty; 6 to 8 repeated
--- Returns  initialised, completed, failed, duplicates: counts of roots
+-- Returns  initialised, completed, failed, duplicates: counts of roots; error LOST if the settings are gone
 -- Emits    entries to the completion and failure streams for roots that were done before they began
 
 local flags = INITIALISED + (args[4] == '1' and QUIET or 0) + (args[5] == '1' and ECHO or 0)
@@ -21,27 +21,24 @@ local function adopt(block, record, packed_ids, orphan)
   record.tokens = orphan.tokens
   record.vals = xor(record.vals, sub(orphan.vals, 1, 8 * record.n))
   late = late + count_stray(record, orphan.vals, record.n)
-  local at = 1
-  while at <= #orphan.fails do
-    local index, fatal, component_len, error_len = unpack_bytes('>HBBH', orphan.fails, at)
-    local from = at + 6
-    local cause = { reason = 'failed', fatal = fatal }
-    cause.component = sub(orphan.fails, from, from + component_len - 1)
-    cause.error = sub(orphan.fails, from + component_len, from + component_len + error_len - 1)
-    if is_live(record, index) then
-      fail(block, record, { index }, packed_ids, cause)
-      failed = failed + 1
-    else
-      late = late + 1
+  each_early_fail(orphan.fails, function(cause, indexes)
+    local live = {}
+    for i = 1, #indexes do
+      if is_live(record, indexes[i]) then live[#live + 1] = indexes[i] end
     end
-    at = from + component_len + error_len
-  end
+    late = late + #indexes - #live
+    failed = failed + #live
+    if #live > 0 then fail(block, record, live, packed_ids, cause) end
+  end)
 end
 
 local found, bucket_of = locate(blocks)
 local records = load_records(blocks, found, bucket_of)
 local gone = recently_finished(blocks, found)
 newest_ms = now_ms()
+if not call('HGET', meta, 'timeout_ms') then
+  return redis.error_reply('LOST the settings of this namespace are gone, and so is all it held')
+end
 
 for i = 1, #blocks do
   local block, new_vals, packed_ids = blocks[i], args[4 + 3 * i], args[5 + 3 * i]

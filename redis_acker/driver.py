@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from redis_acker.acker import Acker
@@ -329,8 +329,8 @@ class SpoutDriver:
 
     def _overdue(self) -> list[tuple[MessageId, InFlight]]:
         now_ms = self._clock()
-        oldest_first = islice(self._in_flight.items(), _OVERDUE_AT_ONCE)
-        return [(message_id, one) for message_id, one in oldest_first if one.deadline_ms <= now_ms]
+        overdue = takewhile(lambda item: item[1].deadline_ms <= now_ms, self._in_flight.items())
+        return list(islice(overdue, _OVERDUE_AT_ONCE))
 
     def _call_for_replays(self) -> bool:
         due = self._replays.due()

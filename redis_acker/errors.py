@@ -35,6 +35,10 @@ class WrongKeyType(AckerError):
     """Raised when a key of ours holds something that another program put there."""
 
 
+class StoreLost(AckerError):
+    """Raised when the server has lost what the namespace held, its settings too."""
+
+
 class SettingsMismatch(AckerError):
     """Raised when a client's settings differ from those stored with the namespace."""
 

@@ -44,7 +44,7 @@ class Block:
     """All that is known of a block. Before its init (size 0) it is an orphan."""
 
     bucket: int
-    """The tick at which its bucket was the nursery."""
+    """The tick at which its bucket was the nursery: that of its init, or of the last that came for an orphan."""
     size: int = 0
     birth_ms: int = 0
     quiet: bool = False
@@ -101,7 +101,7 @@ class Model:
         total: Counter[str] = Counter()
         for shard, number, indexes in self._blocks(roots):
             size, block = len(indexes), shard.blocks.get(number, Block(shard.tick))
-            shard.newest_ms = self._now()
+            shard.newest_ms = max(shard.newest_ms, self._now())
             if block.size or self.is_finished(shard, number):
                 total += _count(shard, duplicates=size)
                 continue
@@ -125,7 +125,7 @@ class Model:
         for root, ack_val in zip(roots, ack_vals, strict=True):
             folded[root] ^= ack_val
         total: Counter[str] = Counter()
-        for shard, number, indexes in self._blocks(roots):
+        for shard, number, indexes in self._blocks([root for root, ack_val in folded.items() if ack_val]):
             if self.is_finished(shard, number):
                 total += _count(shard, late=len(indexes))
                 continue
@@ -139,8 +139,10 @@ class Model:
                 block.ack_vals[index] ^= folded[number << INDEX_BITS | index]
             if self.settings.ack_restarts_clock:
                 block.pending.update((index, shard.tick) for index in hits if block.size)
+            if not block.size:
+                block.bucket = shard.tick
             if hits and (self.settings.ack_restarts_clock or not block.size):
-                shard.newest_ms = self._now()
+                shard.newest_ms = max(shard.newest_ms, self._now())
             total += _count(shard, applied=len(hits), late=len(indexes) - len(hits)) + self._judge(shard, number)
         return Acks(total["applied"], total["completed"], total["late"], total["duplicates"])
 
@@ -156,7 +158,7 @@ class Model:
             hits = [index for index in hits if index not in block.fails]
             block.fails.update((index, cause) for index in hits)
             if not block.size:
-                shard.newest_ms = self._now()
+                block.bucket, shard.newest_ms = shard.tick, max(shard.newest_ms, self._now())
                 total += _count(shard, kept=len(hits))
             total += _count(shard, late=len(indexes) - len(hits)) + self._judge(shard, number)
         return Fails(total["failed"], total["kept"], total["late"])
@@ -168,7 +170,7 @@ class Model:
             block = shard.blocks.get(number, Block(shard.tick))
             hits = [index for index in indexes if index in block.pending]
             block.pending.update((index, shard.tick) for index in hits)
-            shard.newest_ms = self._now() if hits else shard.newest_ms
+            shard.newest_ms = max(shard.newest_ms, self._now()) if hits else shard.newest_ms
             extended += len(hits)
         return extended
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import warnings
+import zlib
 
 from redis_acker.connect import Servers
 from redis_acker.errors import (
@@ -116,7 +117,7 @@ def spout_number(transport: Transport, namespace: str, name: str) -> int:
     if not 0 < len(_encoded(name)) <= 255:
         raise BadInput(f"A spout's name is a text of 1 to 255 bytes, not {reprlib.repr(name)}.")
     keys = [ShardKeys(namespace, 0, 0).spouts]
-    number: int = transport.run_one(Command.call("spout", 0, keys, [name, MAX_SPOUT]))
+    number: int = transport.run_one(Command.call("spout", 0, keys, [name, _first_choice(name), MAX_SPOUT]))
     if number == 0:
         raise BadInput(
             f"Namespace {namespace!r} has {MAX_SPOUT} spouts already, so {name!r} gets no number: use the same spout "
@@ -131,6 +132,11 @@ def _encoded(name: object) -> bytes:
         return name.encode() if isinstance(name, str) else b""
     except UnicodeEncodeError:
         return b""
+
+
+def _first_choice(name: str) -> int:
+    """The number a spout gets unless another has it."""
+    return zlib.crc32(name.encode()) % MAX_SPOUT + 1
 
 
 def spout_names(transport: Transport, namespace: str) -> dict[int, str]:

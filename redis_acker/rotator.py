@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DRAIN_ROOTS = 4096
 """Roots drained by one call."""
 
-DRAIN_BLOCKS = 250
+DRAIN_BLOCKS = 100
 """Blocks looked at, and drained, by one call."""
 
 _SHORTEST_PAUSE_S = 0.005
@@ -52,9 +52,10 @@ class Rotator:
         due_in_ms = self._acker.settings.tick_ms
         for shard in range(self._acker.settings.shards):
             while True:
+                state, shard_due_ms = self._rotate(shard)
+                # Also when it is early: the reply to the rotation that was in time may have been lost.
                 drained = self.drain(shard)
                 expired, orphans = expired + drained[0], orphans + drained[1]
-                state, shard_due_ms = self._rotate(shard)
                 if state == "early":
                     due_in_ms = min(due_in_ms, shard_due_ms)
                     break

@@ -160,12 +160,7 @@ class OutcomeReader(Generic[AnyOutcome]):
         return self._transport.run(commands)
 
     def _create_groups(self) -> None:
-        for shard, key in enumerate(self._keys):
-            try:
-                self._transport.run_one(Command(shard, ("XGROUP", "CREATE", key, GROUP, "0", "MKSTREAM")))
-            except ScriptFailed as error:
-                if "BUSYGROUP" not in str(error):
-                    raise
+        self._transport.run(Command.call("join", shard, [key], [GROUP]) for shard, key in enumerate(self._keys))
 
 
 def _entries(reply: list[Any] | None) -> list[Any]:

@@ -22,6 +22,7 @@ from redis_acker.errors import (
     MemoryFull,
     ScriptFailed,
     ServerUnavailable,
+    StoreLost,
     WrongKeyType,
 )
 from redis_acker.scripts import Script, script
@@ -223,9 +224,11 @@ def _translate(error: Exception) -> AckerError:
         return AccessDenied(f"The server refused access ({text}): check user, password and ACL rights.")
     if isinstance(error, redis_errors.OutOfMemoryError) or "OOM command not allowed" in text:
         return MemoryFull(
-            "The server's memory is full (maxmemory) and it refused new roots; nothing of this call was stored. Wait "
-            "for pending roots to finish, or raise maxmemory."
+            "The server's memory is full (maxmemory) and it refused new roots. Wait for pending roots to finish, or "
+            "raise maxmemory, and repeat the call: what it did store is recognised."
         )
+    if text.startswith("LOST"):
+        return StoreLost(f"The server has lost its data: {text.removeprefix('LOST ')}. Allocate new roots.")
     if "WRONGTYPE" in text:
         return WrongKeyType(
             "A key of this namespace holds another type of value, so some other program wrote to it; nothing was "

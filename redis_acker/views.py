@@ -158,7 +158,8 @@ def inspect(acker: Acker, root: int) -> RootState:
 
 
 def list_pending(acker: Acker, *, spout: str | None, shard: int | None, older_than_ms: int) -> Iterator[PendingRoot]:
-    """Pending roots, oldest bucket first; a root that is pending all the while is listed once or more."""
+    """Pending roots, oldest bucket first; a root that is pending all the while is listed once or more,
+    unless it is extended meanwhile."""
     names = acker.spout_names()
     if spout is not None and spout not in names.values():
         raise BadInput(f"Namespace {acker.namespace!r} has no spout {spout!r}: it has {sorted(names.values())}.")

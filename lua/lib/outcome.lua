@@ -69,6 +69,13 @@ local function settle(block, record, bucket, vals_changed)
   end
 end
 
+-- Something came for an orphan: it is kept as long as if it were new, so it moves to the nursery. Returns that.
+local function refresh_orphan(block, record, bucket)
+  newest_ms = now_ms()
+  if bucket ~= NURSERY then remove(block, record, bucket) end
+  return NURSERY
+end
+
 -- Reads every key that is about to be written, so that one of a wrong type is refused while nothing is written.
 local function check_types()
   for _, by_stream in pairs(entries) do
@@ -93,13 +100,15 @@ local function write_streams()
 end
 
 local function flush()
-  check_types()
-  local bitmaps = finished_bitmaps(finished_blocks)
-  if scratch_in_use then
+  if scratch_in_use then -- before anything can be refused
     call('DEL', scratch_a, scratch_b)
     redis.set_repl(redis.REPL_ALL)
   end
-  if newest_ms then call('HSET', meta, 'newest_ms', newest_ms) end
+  check_types()
+  local bitmaps = finished_bitmaps(finished_blocks)
+  if newest_ms then
+    call('HSET', meta, 'newest_ms', math.max(newest_ms, tonumber(call('HGET', meta, 'newest_ms')) or 0))
+  end
   write_streams()
   for hash, fields in pairs(removals) do call('HDEL', keys[hash], unpack(fields)) end
   for hash, fields in pairs(puts) do call('HSET', keys[hash], unpack(fields)) end

@@ -4,7 +4,8 @@
 --         | n ack vals of 8 bytes, only if n <= INLINE
 --         | count(2) of live roots and their bitmap, ceil(n/8) bytes, only with HAS_BITMAP (else all n are live)
 --         | tick of the last extend of every root, 4 bytes each, only with HAS_TICKS
---         | size(2) of early fails: index(2) fatal(1) component_len(1) error_len(2) component error, with HAS_FAILS
+--         | size(4) of early fails, only with HAS_FAILS: fatal(1) component_len(1) error_len(2) count(2) component error
+--           index(2) ..; repeated
 --         | tokens, 12 bytes each: name(8) sequence(4)
 -- An orphan (not INITIALISED) holds what arrived before its init: ack vals, early fails, tokens.
 
@@ -28,8 +29,8 @@ local function read_head(head)
     record.ticks, at = sub(head, at, at + 4 * n - 1), at + 4 * n
   end
   if band(flags, HAS_FAILS) ~= 0 then
-    local size = unpack_bytes('>H', head, at)
-    record.fails, at = sub(head, at + 2, at + 1 + size), at + 2 + size
+    local size = unpack_bytes('>I4', head, at)
+    record.fails, at = sub(head, at + 4, at + 3 + size), at + 4 + size
   end
   if at <= #head then record.tokens = sub(head, at) end
   return record
@@ -49,7 +50,7 @@ local function write_head(record)
   end
   if record.ticks then flags = flags + HAS_TICKS end
   if record.fails ~= '' then
-    flags, fails = flags + HAS_FAILS, pack('>H', #record.fails) .. record.fails
+    flags, fails = flags + HAS_FAILS, pack('>I4', #record.fails) .. record.fails
   end
   return pack('>BHc5', flags, record.n, record.birth) .. inline .. live .. ticks .. fails .. record.tokens
 end
@@ -82,6 +83,21 @@ local function is_live(record, index)
   if index >= record.n then return false end
   if not record.bitmap then return true end
   return band(string.byte(record.bitmap, floor(index / 8) + 1), 2 ^ (index % 8)) ~= 0
+end
+
+-- Reads early fails: calls visit(cause, indexes) for each.
+local function each_early_fail(fails, visit)
+  local at = 1
+  while at <= #fails do
+    local fatal, component_len, error_len, count = unpack_bytes('>BBHH', fails, at)
+    local from, indexes = at + 6 + component_len, {}
+    local cause = { reason = 'failed', fatal = fatal, component = sub(fails, at + 6, from - 1) }
+    cause.error = sub(fails, from, from + error_len - 1)
+    at = from + error_len
+    for i = 1, count do indexes[i] = unpack_bytes('>H', fails, at + 2 * i - 2) end
+    visit(cause, indexes)
+    at = at + 2 * count
+  end
 end
 
 -- Takes live roots out of the live ones: those listed, or with nil all.

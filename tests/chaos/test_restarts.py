@@ -179,10 +179,6 @@ def test_clients_of_a_server_that_has_lost_everything_go_on_with_new_roots(forge
         assert failures.read() == []
 
 
-NOT_NOTICED = pytest.mark.xfail(strict=True, reason="clients that live on do not notice that the store was lost")
-
-
-@NOT_NOTICED
 def test_a_store_that_was_lost_gets_the_settings_of_the_clients_that_live_on(forgetful: Server, namespace: str) -> None:
     with Acker(forgetful.url, namespace=namespace, timeout_ms=12_345, shards=2) as acker:
         acker.spout_number("first")
@@ -192,7 +188,6 @@ def test_a_store_that_was_lost_gets_the_settings_of_the_clients_that_live_on(for
             Acker(forgetful.url, namespace=namespace, timeout_ms=54_321)
 
 
-@NOT_NOTICED
 def test_after_a_loss_two_spouts_never_share_a_number(forgetful: Server, namespace: str) -> None:
     with Acker(forgetful.url, namespace=namespace) as acker:
         start_roots(acker, 10, "first")

@@ -15,8 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import redis
-
 from redis_acker import Acker, Anchors, RetryPolicy, Rotator, SpoutDriver
 from redis_acker.message_ids import MessageId
 from redis_acker.retries import DeadLetter, DeadLetters
@@ -53,11 +51,13 @@ class Delivery:
 class World:
     """Everything but the driver."""
 
-    client: redis.Redis
+    client: Any
     namespace: str
     plans: Mapping[MessageId, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     policy: RetryPolicy = POLICY
+    target: Any = None
+    """What ackers are pointed at, if it is not the client."""
 
     def __post_init__(self) -> None:
         self.clock = Clock()
@@ -72,7 +72,7 @@ class World:
     def new_acker(self) -> Acker:
         """An acker of its own for a driver, as each process has one."""
         settings = {"timeout_ms": TIMEOUT_MS, "block_size": 4, **self.settings}
-        return Acker(self.client, namespace=self.namespace, clock=self.clock, **settings)
+        return Acker(self.target or self.client, namespace=self.namespace, clock=self.clock, **settings)
 
     def new_driver(self, acker: Acker | None = None, **options: Any) -> SpoutDriver:
         return SpoutDriver(

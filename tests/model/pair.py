@@ -18,6 +18,9 @@ from tests.clock import Clock
 from tests.model import expected
 from tests.model.line import Line
 
+MOST_SHOWN = 2000
+"""Characters of a difference: a block has hundreds of roots."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -121,7 +124,7 @@ class Pair:
     # -- comparing -------------------------------------------------------------------------------------------------
 
     def agree(self, what: str, store: object, model: object) -> None:
-        assert store == model, f"{what}: the store says {store}, the model {model}"
+        assert store == model, f"{what}: the store says {store}, the model {model}"[:MOST_SHOWN]
 
     def compare_views(self) -> None:
         self.agree("stats", self.acker.stats(), expected.stats(self.model, self.spouts))

@@ -10,7 +10,7 @@ import pytest
 from tests.backends import Backend
 from tests.model.history import History
 
-HISTORIES = {"fake": 80, "redis-7.0": 150, "valkey-9.1": 150, "redis-6.2": 150, "cluster": 60}
+HISTORIES = {"fake": 60, "redis-7.0": 150, "valkey-9.1": 120, "redis-6.2": 120, "cluster": 50}
 FEW_STEPS, MANY_STEPS = 20, 40
 
 

@@ -1,8 +1,11 @@
 """RabbitMqSpout: ids, dead letter exchanges, heartbeats and connections that break."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,8 @@ from tests.rabbitmq import RabbitMq
 from tests.sources.kit import PATIENCE_S, Book, Keep, Work, ack, dead_letters, run_until_idle, running
 from tests.sources.places import QueuePlace
 from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Gate(CuttingProxy):
@@ -298,6 +303,39 @@ def test_heartbeats_are_answered_while_there_is_no_room_for_messages(
         assert queue_place.broker.consumers(queue_place.queue) == 1
 
 
+def test_a_run_that_begins_with_little_room_reads_on_with_more(queue_place: QueuePlace, acker: Acker) -> None:
+    queue_place.fill(range(100))
+    bolt = Keep(Book())
+    with running(acker, new_spout(queue_place), bolt, max_pending=10):
+        wait_until(lambda: len(bolt.book) == 10)
+    book = Book()
+
+    with running(acker, new_spout(queue_place), Work(book), max_pending=10) as runner:
+        ack(acker, bolt.tuples[:1])  # room for one
+        wait_until(lambda: len(book) >= 1)
+        ack(acker, bolt.tuples[1:])
+        assert runner.wait_until_idle(timeout_s=PATIENCE_S)
+
+    assert len(book) == 90
+    assert queue_place.unfinished() == 0
+
+
+def test_a_queue_that_is_made_anew_is_read_on(queue_place: QueuePlace, acker: Acker) -> None:
+    queue_place.broker.publish(queue_place.queue, [("m1", b"1")])
+    bolt = Keep(Book())
+    with running(acker, new_spout(queue_place), bolt, max_pending=1) as runner:
+        wait_until(lambda: len(bolt.book) == 1)
+        queue_place.broker.delete(queue_place.queue)
+        queue_place.broker.declare(queue_place.queue)
+        queue_place.broker.publish(queue_place.queue, [("m2", b"2")])
+        ack(acker, bolt.tuples)
+        wait_until(lambda: len(bolt.book) == 2)
+        ack(acker, bolt.tuples[1:])
+        assert runner.wait_until_idle(timeout_s=PATIENCE_S)
+
+    assert queue_place.unfinished() == 0
+
+
 def test_a_queue_that_is_deleted_ends_the_run_with_its_name(rabbitmq: RabbitMq, namespace: str, acker: Acker) -> None:
     rabbitmq.declare(f"{namespace}-queue")
     with running(acker, RabbitMqSpout(rabbitmq.url, f"{namespace}-queue"), Work(Book())) as runner:
@@ -314,6 +352,15 @@ def error_of(acker: Acker, spout: RabbitMqSpout) -> AckerError:
     with running(acker, spout, Work(Book())) as runner, pytest.raises(AckerError) as caught:
         wait_for_error(runner)
     return caught.value
+
+
+def test_without_pika_the_import_says_what_to_install() -> None:
+    code = "import sys; sys.modules['pika'] = None; import redis_acker.sources.rabbitmq"
+
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+    last_line = ran.stderr.splitlines()[-1]
+    assert last_line == "ImportError: RabbitMqSpout needs pika: run `pip install 'redis-acker[rabbitmq]'`."
 
 
 def test_a_wrong_url_is_named_without_its_password(acker: Acker) -> None:

@@ -59,6 +59,18 @@ def test_a_value_that_is_no_text_makes_a_dead_letter(stream_place: StreamPlace, 
     assert stream_place.unfinished() == 0
 
 
+def test_a_stream_may_be_in_a_cluster(servers: Servers, namespace: str, acker: Acker) -> None:
+    place = StreamPlace(servers.get("cluster").url, f"{namespace}:stream", servers.client("cluster"))
+    place.fill(range(50))
+    book = Book()
+
+    run_until_idle(acker, place.spout(), Work(book))
+
+    assert sorted(map(int, book.counts())) == list(range(50))
+    assert place.unfinished() == 0
+    place.client.delete(place.stream)
+
+
 def test_the_stream_may_come_later_than_the_spout(stream_place: StreamPlace, acker: Acker) -> None:
     book = Book()
     with running(acker, stream_place.spout(), Work(book)) as runner:
