@@ -54,7 +54,7 @@ def test_letters_of_a_spout_that_does_not_exist_are_refused_and_do_not_create_it
     bury(world, "orders", 1)
     with pytest.raises(BadInput, match=r"no spout 'oders': it has \['orders'\]"):
         DeadLetters(world.acker, spout="oders")
-    assert world.acker.spout_names() == {1: "orders"}
+    assert list(world.acker.spout_names().values()) == ["orders"]
 
 
 def test_a_namespace_without_spouts_has_no_letters(new_world: NewWorld) -> None:

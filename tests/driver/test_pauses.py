@@ -17,7 +17,7 @@ from redis_acker.message_ids import MessageId
 from tests.driver.conftest import NewWorld
 from tests.driver.faults import Points
 from tests.driver.test_kills import watched_driver
-from tests.driver.world import MANY_ROUNDS, ROUND_MS, World
+from tests.driver.world import MANY_ROUNDS, ROUND_MS, SPOUT, World
 
 PLANS: dict[MessageId, str] = {"a": "complete", "b": "fail once", "c": "fatal", "d": "complete"}
 
@@ -29,7 +29,7 @@ ROUNDS_OF_A_LOST_ROOT = 5
 
 HARMLESS = {"HSCAN", "HGETALL", "HGET", "page", "allocate"}
 
-SAME_CALL = ({"XREADGROUP", "XAUTOCLAIM", "XGROUP"}, {"HGET", "HSET"})
+SAME_CALL = ({"XREADGROUP", "XAUTOCLAIM", "join"}, {"HGET", "HSET"})
 """Commands that may follow each other without a look at the lease."""
 
 
@@ -109,5 +109,5 @@ def check(world: World, paused: PausedDriver) -> None:
         assert len(world.disk.mistakes) <= 1
         world.disk.mistakes.clear()
     if when == "before" and what == "HSET":
-        world.client.delete(world.acker.shard_keys[0].retries(1))
+        world.client.delete(world.acker.shard_keys[0].retries(world.acker.spout_number(SPOUT)))
     world.check()
