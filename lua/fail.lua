@@ -1,4 +1,4 @@
--- uses: shard, record, items, finished, outcome
+-- uses: shard, record, early, items, finished, outcome
 -- Fails roots at once, whatever their ack val. For a root without init the fail is kept and counts when the init comes.
 --
 -- KEYS     as in lib/shard.lua

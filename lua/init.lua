@@ -1,4 +1,4 @@
--- uses: shard, record, items, finished, outcome, xor
+-- uses: shard, record, early, items, finished, outcome, xor
 -- Initialises blocks of roots: from now on their clock runs and they can complete. What arrived before the init (ack
 -- vals, fails) counts now. A block that is initialised, or finished lately, is left alone.
 --

@@ -2,10 +2,16 @@
 --
 -- KEYS[1]  stream  stream  completions or failures of a spout
 -- ARGV[1]  group   of consumers
--- Returns  nothing
+-- Returns  1 if it was made, 0 if it was there
 -- Emits    nothing
 
 local stream, group = KEYS[1], ARGV[1]
 redis.call('XDEL', stream, '0-1') -- a first write that is allowed when memory is full, so that the next is too
-local made = redis.pcall('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
-if made.err and not string.find(made.err, 'BUSYGROUP', 1, true) then return made end
+if redis.call('EXISTS', stream) == 1 then
+  local groups = redis.call('XINFO', 'GROUPS', stream)
+  for i = 1, #groups do
+    if groups[i][2] == group then return 0 end
+  end
+end
+redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
+return 1

@@ -107,7 +107,8 @@ local function flush()
   check_types()
   local bitmaps = finished_bitmaps(finished_blocks)
   if newest_ms then
-    call('HSET', meta, 'newest_ms', math.max(newest_ms, tonumber(call('HGET', meta, 'newest_ms')) or 0))
+    local known_ms = tonumber(call('HGET', meta, 'newest_ms')) or 0
+    call('HSET', meta, 'newest_ms', math.max(newest_ms, known_ms)) -- the clock may have been set back
   end
   write_streams()
   for hash, fields in pairs(removals) do call('HDEL', keys[hash], unpack(fields)) end

@@ -127,7 +127,6 @@ def test_a_namespace_that_must_exist_is_refused_if_it_does_not(url: str, namespa
         ("namespace", ""),
         ("namespace", "a b"),
         ("namespace", "a{b}"),
-        ("namespace", "x" * 65),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_with_its_value(name: str, value: Any, servers: Servers) -> None:

@@ -27,7 +27,9 @@ class Shard:
 
     def drain(self) -> object:
         block = int(self.expired[0]).to_bytes(8, "big")
-        return self.acker.transport.run_one(self.acker.block_command("drain", 0, [1], [block]))
+        return self.acker.transport.run_one(
+            self.acker.block_command("drain", 0, [self.acker.spout_number(SPOUT)], [block])
+        )
 
 
 OPERATIONS: dict[str, Callable[[Shard], object]] = {
@@ -64,7 +66,11 @@ def is_refused(shard: Shard, operation: str) -> bool:
 def test_a_key_of_another_type_is_refused_with_nothing_changed(open_ledger: OpenLedger, operation: str) -> None:
     """Whichever key it is. Where the call does not need that key, it does all of its work."""
     ledger = open_ledger(shards=1)
-    keys = [key for key in ledger.acker.shard_keys[0].with_streams([1]) if ":scratch:" not in key]
+    keys = [
+        key
+        for key in ledger.acker.shard_keys[0].with_streams([ledger.acker.spout_number(SPOUT)])
+        if ":scratch:" not in key
+    ]
     client: Any = ledger.backend.client()
     shard, refused = Shard(ledger), []
     for key in keys:

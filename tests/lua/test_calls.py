@@ -98,7 +98,7 @@ def test_keys_are_of_the_types_that_the_headers_name(open_ledger: OpenLedger) ->
     found = {key.decode().partition("}:")[2].partition(":")[0]: client.type(key).decode() for key in all_keys(ledger)}
     assert found == {name: kinds[name] for name in found}
     assert {"heads", "vals", "ids", "finished", "completions", "failures", "sequences", "spouts"} <= set(found)
-    client.delete(ledger.acker.shard_keys[0].lease(1))
+    client.delete(ledger.acker.shard_keys[0].lease(ledger.acker.spout_number(SPOUT)))
 
 
 def all_keys(ledger: Ledger) -> list[bytes]:

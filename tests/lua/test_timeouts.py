@@ -143,7 +143,7 @@ def test_draining_twice_times_out_once(open_ledger: OpenLedger) -> None:
     roots, _ = ledger.start(3)
     ledger.expire_undrained()
     block = int(roots[0]).to_bytes(8, "big")
-    command = ledger.acker.block_command("drain", 0, [1], [block])
+    command = ledger.acker.block_command("drain", 0, [ledger.acker.spout_number(SPOUT)], [block])
     assert [ledger.acker.transport.run_one(command) for _ in range(2)] == [[3, 0, 0], [0, 0, 0]]
     assert ledger.failed() == as_ints(roots)
 

@@ -266,7 +266,9 @@ def test_a_bad_part_keeps_the_whole_call_from_being_sent(table: Table, sent: lis
 def test_a_namespace_with_all_spouts_taken_refuses_another(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redis_acker.namespace.MAX_SPOUT", 2)
     table.acker.allocate("second")
+    before = table.acker.spout_names()
     with pytest.raises(BadInput) as caught:
         table.acker.allocate("third")
     assert_clear(str(caught.value), "2 spouts already, so 'third'")
-    assert table.acker.spout_names() == {1: SPOUT, 2: "second"}
+    assert table.acker.spout_names() == before
+    assert sorted(before.values()) == sorted([SPOUT, "second"])

@@ -62,7 +62,7 @@ def test_what_is_released_is_gone(acker: Acker, backend: Backend) -> None:
         assert roots_of(reader.read()) == roots_of(outcomes[4:])
         reader.release(outcomes)
     client: Any = backend.client()
-    assert [client.xlen(keys.completions(1)) for keys in acker.shard_keys] == [0, 0]
+    assert [client.xlen(keys.completions(acker.spout_number(SPOUT))) for keys in acker.shard_keys] == [0, 0]
     assert len(roots) == 6
 
 
@@ -140,7 +140,7 @@ def test_a_stream_that_was_lost_is_made_again(acker: Acker, backend: Backend) ->
     assert roots_of(reader.read()) == roots
     client: Any = backend.client()
     for keys in acker.shard_keys:
-        client.delete(keys.completions(1))
+        client.delete(keys.completions(acker.spout_number(SPOUT)))
     assert reader.read() == []
     roots = complete(acker, 2)
     assert roots_of(reader.read()) == roots
@@ -150,7 +150,7 @@ def test_an_entry_that_was_deleted_while_held_is_passed_over(acker: Acker, backe
     complete(acker, 2)
     [first, *rest] = acker.completions(SPOUT, consumer="a").read()
     client: Any = backend.client()
-    client.xdel(acker.shard_keys[first.shard].completions(1), first.entry)
+    client.xdel(acker.shard_keys[first.shard].completions(acker.spout_number(SPOUT)), first.entry)
     assert roots_of(acker.completions(SPOUT, consumer="a").read()) == roots_of(rest)
     heir = acker.completions(SPOUT, consumer="b", claim_after_ms=0)
     assert roots_of(heir.read()) == roots_of(rest)

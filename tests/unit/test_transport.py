@@ -85,7 +85,7 @@ def test_commands_are_drawn_as_they_are_sent(transport: Transport, monkeypatch: 
 
 def test_a_script_that_the_server_does_not_know_is_loaded(client: redis.Redis, transport: Transport) -> None:
     client.script_flush()
-    command = Command.call("spout", 0, ["{t}:spouts"], ["orders", 4095])
+    command = Command.call("spout", 0, ["{t}:spouts"], ["orders", 1, 4095])
     assert transport.run([command] * 20) == [1] * 20
     client.delete("{t}:spouts")
 
