@@ -18,7 +18,7 @@ from redis_acker.embedded import EmbeddedServer
 from redis_acker.ids import U64Array
 from redis_acker.scripts import script
 
-ROUNDS = 11
+ROUNDS = 9
 HSET_REQUESTS = 200_000
 ROUND_ROOTS = 300_000
 ROUND_LONE = 5_000
@@ -28,11 +28,11 @@ MEMORY_LONE = 90_000
 """Between two sizes of the server's hash table (2**16 and 2**17), so neither its best case nor its worst."""
 
 # Ten million in all.
-PENDING_BLOCKED = 9_500_000
+PENDING_BLOCKED = 9_700_000
 PENDING_LONE = 100_000
-PENDING_WITH_IDS = 200_000
-PENDING_RESTARTING = 200_000
-USED = 500_000
+PENDING_WITH_IDS = 100_000
+PENDING_RESTARTING = 100_000
+USED = 300_000
 """Among so many roots of a namespace some complete, fail or are extended; the others are acked once and time out."""
 
 LONG_MS = 3_600_000

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from redis_acker import Acker, Acks, Fails, Token, new_edge
+from redis_acker import Acker, Acks, Anchors, Fails, Token, Tuple, new_edge
 from redis_acker.errors import ServerUnavailable
 from redis_acker.ids import Ids
 from tests.reliability.parts import Desk, tuple_of
@@ -68,11 +68,12 @@ def test_fails_for_one_cause_go_in_one_call(store: Store, unlucky: Unlucky) -> N
     assert store.failed() == roots
 
 
-def test_acks_whose_reply_was_lost_are_sent_again_and_count_once(store: Store, unlucky: Unlucky) -> None:
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
+def test_acks_whose_reply_was_lost_are_sent_again_and_count_once(store: Store, unlucky: Unlucky, times: int) -> None:
     root, desk = store.start_root(7 ^ 8), Desk(unlucky)
     desk.collector.ack(tuple_of((root, 7)))
-    unlucky.lose_replies = 2
-    for _ in range(2):
+    unlucky.lose_replies = times
+    for _ in range(times):
         with pytest.raises(ServerUnavailable):
             desk.buffer.flush()
     desk.buffer.flush()
@@ -95,6 +96,35 @@ def test_what_comes_while_the_store_is_away_is_sent_after_it(store: Store, unluc
     desk.buffer.flush()
     assert store.failed() == [first]
     assert store.completed() == [second, third]
+
+
+def test_without_acker_nothing_is_gathered() -> None:
+    desk = Desk(None)
+    desk.collector.ack(tuple_of((1, 7)))
+    desk.collector.fail(tuple_of((2, 8)), "broken")
+    assert len(desk.buffer) == 0
+    desk.buffer.flush()
+
+
+class FlushesInBetween(int):
+    """An edge in the midst of whose ack another thread flushes."""
+
+    flush: Callable[[], None]
+
+    def __xor__(self, other: int) -> int:
+        flusher = threading.Thread(target=self.flush)
+        flusher.start()
+        flusher.join(0.3)  # it must wait for the ack, which goes on after this
+        return int(self) ^ other
+
+
+def test_a_flush_does_not_cut_an_ack_in_two(store: Store) -> None:
+    root, desk = store.start_root(7), Desk(store.acker)
+    edge = FlushesInBetween(7)
+    edge.flush = desk.buffer.flush
+    desk.collector.ack(Tuple(["value"], anchors=Anchors.trusted({root: edge})))
+    desk.buffer.flush()
+    assert store.completed() == [root]
 
 
 def test_threads_may_share_a_collector(store: Store) -> None:
