@@ -57,9 +57,10 @@ local function ack_dense(record, delta)
     delta = sub(delta, 1, 8 * record.n)
   end
   local touched = {}
-  for index = 0, restart and #delta / 8 - 1 or -1 do
-    local word = sub(delta, 8 * index + 1, 8 * index + 8)
-    if word ~= ZERO and is_live(record, index) then touched[#touched + 1] = index end
+  local live = restart and live_indexes(record) or touched
+  for i = 1, #live do
+    local word = sub(delta, 8 * live[i] + 1, 8 * live[i] + 8)
+    if word ~= '' and word ~= ZERO then touched[#touched + 1] = live[i] end
   end
   record.vals = xor(record.vals, delta)
   return zero_indexes(record, record.vals), touched
@@ -87,7 +88,7 @@ local function ack_block(i, record, bucket)
     newest_ms = now_ms()
   end
   if not zeros or #zeros > 0 then
-    completed = completed + (zeros and #zeros or record.n)
+    completed = completed + (zeros and #zeros or record.live)
     complete(block, record, zeros, has(record, ECHO) and call('HGET', keys[IDS + bucket], block) or '')
   end
 end

@@ -23,14 +23,15 @@ local expired, orphans, refiled = 0, 0, 0
 
 -- Returns the live roots that are out of time (nil: the whole block) and the bucket for the others (nil: none left).
 local function judge(record)
-  if not record.bitmap and not record.ticks then return nil, nil end
+  if not record.ticks then return nil, nil end
   local over, bucket = {}, nil
-  for index = 0, record.n - 1 do
-    if is_live(record, index) then
-      local age = record.ticks and tick - unpack_bytes('>I4', record.ticks, 4 * index + 1) or buckets
-      if age < buckets then bucket = math.max(bucket or 1, age + 1) else over[#over + 1] = index end
-    end
+  local indexes = live_indexes(record)
+  for i = 1, #indexes do
+    local index = indexes[i]
+    local age = tick - unpack_bytes('>I4', record.ticks, 4 * index + 1)
+    if age < buckets then bucket = math.max(bucket or 1, age + 1) else over[#over + 1] = index end
   end
+  if not bucket then return nil, nil end
   return over, bucket
 end
 
@@ -43,7 +44,7 @@ for i = 1, #blocks do
     local over, bucket = judge(record)
     local packed_ids = stored_ids[i] or ''
     if not over or #over > 0 then
-      expired = expired + (over and #over or record.n)
+      expired = expired + (over and #over or record.live)
       fail(block, record, over, packed_ids, cause)
     end
     if bucket then

@@ -55,7 +55,7 @@ for i = 1, #blocks do
     end
     local zeros = zero_indexes(record, record.vals)
     if record.live > 0 and (not zeros or #zeros > 0) then
-      completed = completed + (zeros and #zeros or n)
+      completed = completed + (zeros and #zeros or record.live)
       complete(block, record, zeros, has(record, ECHO) and packed_ids or '')
     end
     settle(block, record, NURSERY, true)

@@ -3,18 +3,19 @@
 from redis_acker.acker import Acker, Acks, Fails, Inits
 from redis_acker.anchors import Anchors
 from redis_acker.bolt import BasicBolt, Bolt, FailedTuple, TaskContext
-from redis_acker.collector import OutputCollector
+from redis_acker.collector import OutputCollector, TupleFinished
 from redis_acker.driver import SpoutDriver
 from redis_acker.errors import AckerError
 from redis_acker.ids import new_edge, new_edges
-from redis_acker.local import LocalRunner
+from redis_acker.lease import SpoutTaken
+from redis_acker.local import ComponentCounters, LocalRunner
 from redis_acker.observer import Observer
 from redis_acker.outcomes import Completion, Failure
-from redis_acker.retries import DeadLetter, RetryPolicy
+from redis_acker.retries import DeadLetter, DeadLetters, RetryPolicy
 from redis_acker.rotator import Rotator
 from redis_acker.spout import Message, Spout
 from redis_acker.tokens import Token
-from redis_acker.topology import Topology, TopologyBuilder
+from redis_acker.topology import BadTopology, Topology, TopologyBuilder
 from redis_acker.tuples import Tuple
 
 __all__ = [
@@ -22,10 +23,13 @@ __all__ = [
     "AckerError",
     "Acks",
     "Anchors",
+    "BadTopology",
     "BasicBolt",
     "Bolt",
     "Completion",
+    "ComponentCounters",
     "DeadLetter",
+    "DeadLetters",
     "FailedTuple",
     "Fails",
     "Failure",
@@ -38,11 +42,13 @@ __all__ = [
     "Rotator",
     "Spout",
     "SpoutDriver",
+    "SpoutTaken",
     "TaskContext",
     "Token",
     "Topology",
     "TopologyBuilder",
     "Tuple",
+    "TupleFinished",
     "new_edge",
     "new_edges",
 ]

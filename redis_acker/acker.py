@@ -186,7 +186,9 @@ class Acker:
             root_array, val_array = root_array[val_array != 0], val_array[val_array != 0]
         known = token if isinstance(token, Token) else self._sessions.next() if token is None else Token.of(token)
         restart = int(self.settings.ack_restarts_clock)
-        batches = ack_batches(root_array, val_array, self.settings.shards, self.settings.block_size)
+        batches = ack_batches(
+            root_array, val_array, self.settings.shards, self.settings.block_size, restart=bool(restart)
+        )
         try:
             replies = self._run(
                 "ack", batches, lambda batch: [known.packed(), restart, b"".join(batch.sparse), *batch.dense]

@@ -19,11 +19,12 @@ CALL_BUDGET_US = 500.0
 """Server time one call may cost by the estimates below. Rehashing, page faults and a busy machine stretch a call up to
 tenfold: this keeps the longest below 5 ms with 10 million roots pending."""
 
-_LONE_US = 2.0
+_LONE_US = 5.0
 _FIRST_ROOT_US = 8.0  # root 0 alone: most likely of a lone root, but perhaps of a large block
 _BLOCK_US = 8.0
 _ROOT_US = 0.08
 _PAIR_US = 1.0
+_RESTART_FACTOR = 10
 
 _SPARSE_BELOW = 32
 """A block goes as pairs when less than one in this many of its roots is touched: the break-even by server CPU."""
@@ -81,9 +82,12 @@ def spans(roots: U64Array, shards: int) -> Iterator[Span]:
         yield Span(block, shard, start, end, size)
 
 
-def ack_batches(roots: U64Array, ack_vals: U64Array, shards: int, block_size: int) -> Iterator[Batch]:
-    """The calls that bring folded ack vals to their shards."""
+def ack_batches(
+    roots: U64Array, ack_vals: U64Array, shards: int, block_size: int, *, restart: bool = False
+) -> Iterator[Batch]:
+    """The calls that bring folded ack vals to their shards. restart: they restart clocks, which costs more."""
     batches = _Batches()
+    root_us = _ROOT_US * _RESTART_FACTOR if restart else _ROOT_US
     data = memoryview(ack_vals.astype("<u8", copy=False).tobytes())
     pairs = b""
     for span in spans(roots, shards):
@@ -94,7 +98,7 @@ def ack_batches(roots: U64Array, ack_vals: U64Array, shards: int, block_size: in
             yield from batches.charge(span, _touch_us(span, count, block_size))
         else:
             batches.of(span).dense += (span.packed(), _dense(span, roots, ack_vals, data))
-            yield from batches.charge(span, _BLOCK_US + span.size * _ROOT_US)
+            yield from batches.charge(span, _BLOCK_US + span.size * root_us)
     yield from batches.rest()
 
 

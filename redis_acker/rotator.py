@@ -15,7 +15,7 @@ from redis_acker.views import read_head
 if TYPE_CHECKING:
     from redis_acker.acker import Acker
 
-DRAIN_ROOTS = 4096
+DRAIN_ROOTS = 2048
 """Roots drained by one call."""
 
 DRAIN_BLOCKS = 100

@@ -31,20 +31,27 @@ end
 
 -- The newest bitmaps with the bits of more blocks set: chunk, bitmap, chunk, bitmap ..
 local function finished_bitmaps(blocks)
-  local bitmaps, list = {}, {}
+  local bitmaps, list, chunks = {}, {}, {}
+  for i = 1, #blocks do
+    local chunk = chunk_of(blocks[i])
+    if not bitmaps[chunk] then
+      bitmaps[chunk] = ''
+      chunks[#chunks + 1] = chunk
+    end
+  end
+  if #chunks == 0 then return list end
+  local stored = call('HMGET', keys[FINISHED + 1], unpack(chunks))
+  for i = 1, #chunks do bitmaps[chunks[i]] = stored[i] or '' end
   for i = 1, #blocks do
     local chunk, byte, mask = chunk_of(blocks[i])
-    local bytes = bitmaps[chunk]
-    if not bytes then
-      bytes = { string.byte(call('HGET', keys[FINISHED + 1], chunk) or '', 1, -1) }
-      bitmaps[chunk] = bytes
-    end
-    for zero = #bytes + 1, byte do bytes[zero] = 0 end
-    bytes[byte] = bor(bytes[byte], mask)
+    local bitmap = bitmaps[chunk]
+    if #bitmap < byte then bitmap = bitmap .. string.rep('\0', byte - #bitmap) end
+    local patched = string.char(bor(string.byte(bitmap, byte), mask))
+    bitmaps[chunk] = sub(bitmap, 1, byte - 1) .. patched .. sub(bitmap, byte + 1)
   end
-  for chunk, bytes in pairs(bitmaps) do
+  for chunk, bitmap in pairs(bitmaps) do
     list[#list + 1] = chunk
-    list[#list + 1] = string.char(unpack(bytes))
+    list[#list + 1] = bitmap
   end
   return list
 end

@@ -7,6 +7,23 @@
 
 local ALL, LIST, BITMAP = 0, 1, 2
 
+-- The indexes of the live roots, ascending.
+local function live_indexes(record)
+  local indexes, bitmap = {}, record.bitmap
+  for at = 1, bitmap and #bitmap or 0 do
+    local byte = string.byte(bitmap, at)
+    local index = 8 * (at - 1)
+    while byte > 0 do
+      if byte % 2 == 1 then indexes[#indexes + 1] = index end
+      byte, index = floor(byte / 2), index + 1
+    end
+  end
+  if not bitmap then
+    for index = 0, record.n - 1 do indexes[index + 1] = index end
+  end
+  return indexes
+end
+
 -- The packed ids of some of the n roots of a block.
 local function slice_ids(packed, n, indexes)
   local layout, attempt = unpack_bytes('>c1H', packed, 2)
@@ -48,9 +65,16 @@ local function bitmap_of(n, indexes)
   return string.char(unpack(bytes))
 end
 
--- indexes: ascending, or nil for all roots of the block.
+-- indexes: ascending, or nil for all live roots of the block.
 local function item(block, record, indexes, packed_ids)
   local n, kind, body, amount = record.n, ALL, '', record.n
+  if not indexes and record.bitmap then
+    if packed_ids == '' then
+      kind, body = BITMAP, record.bitmap
+    else
+      indexes = live_indexes(record)
+    end
+  end
   if indexes and #indexes < n then
     if packed_ids ~= '' then packed_ids = slice_ids(packed_ids, n, indexes) end
     if 16 * #indexes < n then

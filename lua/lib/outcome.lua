@@ -38,7 +38,7 @@ local COMPLETED = {}
 -- Notes that live roots are complete. indexes: ascending, or nil for all of a block of which all are live.
 local function complete(block, record, indexes, packed_ids)
   local spout = spout_of(block)
-  count('completed:' .. spout, indexes and #indexes or record.n)
+  count('completed:' .. spout, indexes and #indexes or record.live)
   if not has(record, QUIET) then emit(stream_of(spout), COMPLETED, block, record, indexes, packed_ids) end
   retire(record, indexes)
 end
@@ -46,7 +46,7 @@ end
 -- Notes that live roots failed, for one cause: a table of reason, component, error, fatal.
 local function fail(block, record, indexes, packed_ids, cause)
   local spout = spout_of(block)
-  count(cause.reason .. ':' .. spout, indexes and #indexes or record.n)
+  count(cause.reason .. ':' .. spout, indexes and #indexes or record.live)
   emit(stream_of(spout) + 1, cause, block, record, indexes, packed_ids)
   retire(record, indexes)
 end

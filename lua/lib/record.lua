@@ -104,11 +104,24 @@ end
 
 -- Starts the clock of roots again: like a root born at this tick they live until the nursery of this tick expires.
 local function restart_clock(record, indexes, tick)
-  local ticks, stamp = {}, pack('>I4', tick)
-  local old = record.ticks or string.rep('\0\0\0\0', record.n)
-  for index = 0, record.n - 1 do ticks[index + 1] = sub(old, 4 * index + 1, 4 * index + 4) end
-  for i = 1, #indexes do ticks[indexes[i] + 1] = stamp end
-  record.ticks = table.concat(ticks)
+  local stamp = pack('>I4', tick)
+  if #indexes == record.live then -- all that matter
+    record.ticks = string.rep(stamp, record.n)
+    return
+  end
+  local ticks = record.ticks or string.rep('\0\0\0\0', record.n)
+  if #indexes * 8 < record.n then
+    -- Few: cutting the string at each is cheaper than taking it apart, and leaves less to Lua's collector.
+    for i = 1, #indexes do
+      ticks = sub(ticks, 1, 4 * indexes[i]) .. stamp .. sub(ticks, 4 * indexes[i] + 5)
+    end
+    record.ticks = ticks
+    return
+  end
+  local pieces = {}
+  for index = 0, record.n - 1 do pieces[index + 1] = sub(ticks, 4 * index + 1, 4 * index + 4) end
+  for i = 1, #indexes do pieces[indexes[i] + 1] = stamp end
+  record.ticks = table.concat(pieces)
 end
 
 -- A batch is known by its name and sequence. Of one name only the highest sequence is kept, because its sender waits

@@ -25,16 +25,14 @@ local function replace_words(vector, words)
   return call('GET', scratch_a)
 end
 
--- Indexes of the live roots whose word is zero, ascending; nil where that is every root of the block.
+-- Indexes of the live roots whose word is zero, ascending; nil where that is every live root.
 local function zero_indexes(record, vector)
-  if not record.bitmap then
-    local zeros = zeros_of_size[#vector]
-    if not zeros then
-      zeros = string.rep(ZERO, #vector / 8)
-      zeros_of_size[#vector] = zeros
-    end
-    if vector == zeros then return nil end
+  local zeros = zeros_of_size[#vector]
+  if not zeros then
+    zeros = string.rep(ZERO, #vector / 8)
+    zeros_of_size[#vector] = zeros
   end
+  if vector == zeros then return nil end
   local indexes, at = {}, 1
   while true do
     at = find(vector, ZERO, at, true)
@@ -51,9 +49,20 @@ end
 
 -- How many words from the first index on are not zero and belong to no live root.
 local function count_stray(record, vector, from)
-  local stray = 0
-  for index = from, #vector / 8 - 1 do
-    if not is_live(record, index) and sub(vector, 8 * index + 1, 8 * index + 8) ~= ZERO then stray = stray + 1 end
+  local stray, bitmap = 0, record.bitmap
+  for at = floor(from / 8) + 1, bitmap and math.min(#bitmap, math.ceil(#vector / 64)) or 0 do
+    local byte = string.byte(bitmap, at)
+    if byte < 255 then
+      for index = 8 * (at - 1), math.min(8 * at, record.n, #vector / 8) - 1 do
+        if byte % 2 == 0 and index >= from and sub(vector, 8 * index + 1, 8 * index + 8) ~= ZERO then
+          stray = stray + 1
+        end
+        byte = floor(byte / 2)
+      end
+    end
+  end
+  for index = math.max(from, record.n), #vector / 8 - 1 do
+    if sub(vector, 8 * index + 1, 8 * index + 8) ~= ZERO then stray = stray + 1 end
   end
   return stray
 end
