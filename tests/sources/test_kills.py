@@ -28,10 +28,6 @@ def finish(worker: Worker) -> None:
     assert worker.start().wait(60) == 0
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="known defect: after two kills in a row, messages that were completed just before may be processed again",
-)
 def test_what_a_killed_driver_left_is_finished_and_nothing_that_was_completed_is_processed_again(
     place: Place, url: str, client: Any, namespace: str
 ) -> None:
