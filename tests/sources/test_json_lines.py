@@ -267,4 +267,4 @@ def test_ranges_that_touch_become_one() -> None:
 
     assert ranges.to_list() == [(0, 6), (8, 9)]
     assert (5 in ranges, 6 in ranges, 8 in ranges, 9 in ranges) == (True, False, True, False)
-    assert (ranges.end_of(0), ranges.end_of(4), ranges.end_of(8)) == (6, None, 9)
+    assert (ranges.end_of(0), ranges.end_of(4), ranges.end_of(8)) == (6, 6, 9)
