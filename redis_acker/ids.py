@@ -74,8 +74,12 @@ def new_edge() -> int:
 
 def make_roots(spout: int, first_sequence: int, count: int, block_size: int) -> U64Array:
     """The roots of the consecutive blocks that hold count roots."""
-    position = np.arange(count, dtype=np.uint64)
-    block, index = np.divmod(position, np.uint64(block_size))
+    return roots_at(spout, first_sequence, np.arange(count, dtype=np.uint64), block_size)
+
+
+def roots_at(spout: int, first_sequence: int, places: NDArray[np.integer[Any]], block_size: int) -> U64Array:
+    """The roots at some places among those of consecutive blocks."""
+    block, index = np.divmod(places.astype(np.uint64), np.uint64(block_size))
     first = np.uint64(spout << (SEQUENCE_BITS + INDEX_BITS) | first_sequence << INDEX_BITS)
     return first + (block << np.uint64(INDEX_BITS)) + index
 
@@ -86,6 +90,11 @@ def blocks_of(roots: U64Array) -> U64Array:
 
 def indexes_of(roots: U64Array) -> U64Array:
     return roots & _INDEX_MASK
+
+
+def sequence_of(root: int) -> int:
+    """The place of a root's block among those of its spout."""
+    return (root >> INDEX_BITS) & ((1 << SEQUENCE_BITS) - 1)
 
 
 def spout_of(root: int) -> int:

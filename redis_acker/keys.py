@@ -45,9 +45,33 @@ class ShardKeys:
         """Message id -> dead letter; used in shard 0 only."""
         return f"{self.prefix}dead:{spout}"
 
+    def requests(self, spout: int) -> str:
+        """Message id -> failed attempts after which others ask the driver for a replay; used in shard 0 only."""
+        return f"{self.prefix}requests:{spout}"
+
+    def replayed(self, spout: int) -> str:
+        """Failed roots whose replay was asked for, by the time of it; used in shard 0 only."""
+        return f"{self.prefix}replayed:{spout}"
+
+    def taken(self, spout: int) -> str:
+        """Entry of the failure stream -> who drains it, and what it says."""
+        return f"{self.prefix}taken:{spout}"
+
+    def run(self, spout: int) -> str:
+        """The roots of the Spark run that is under way; used in shard 0 only."""
+        return f"{self.prefix}run:{spout}"
+
+    def failed_rows(self, run: str) -> str:
+        """Key of a row -> why it failed, in a Spark run; used in shard 0 only."""
+        return f"{self.prefix}rows:{run}"
+
     @property
     def expired_heads(self) -> str:
         return self.prefix + "heads:expired"
+
+    def heads(self, bucket: int) -> str:
+        """Block -> head in a bucket: 0 is the nursery, the number of buckets stands for what is expired."""
+        return self.expired_heads if bucket == self._buckets else f"{self.prefix}heads:{bucket}"
 
     @cached_property
     def fixed(self) -> list[str]:

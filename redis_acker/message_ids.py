@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from redis_acker.errors import BadInput
 
 MessageId: TypeAlias = "str | bytes | int"
-MessageIds: TypeAlias = "Sequence[MessageId] | NDArray[np.integer[Any]]"
+MessageIds: TypeAlias = "Sequence[MessageId] | NDArray[np.integer[Any]] | TextIds"
 
 MAX_ID_BYTES = 1024
 """Longest message id: ids are kept in Redis memory until their block is done. Keep long payloads elsewhere."""
@@ -27,8 +27,41 @@ _ATTEMPT_EACH = 0xFFFF
 _NO_ID = b"n"
 
 
-def check_message_ids(ids: MessageIds, count: int) -> Sequence[MessageId] | NDArray[np.int64]:
+class TextIds:
+    """Many ids, all text or all bytes, as columnar formats hold them: one after the other in one buffer.
+
+    A million of them are packed without a Python object for each.
+    """
+
+    def __init__(self, ends: NDArray[np.int64], data: memoryview, *, text: bool) -> None:
+        """ends holds where in data the first id begins, then where each one ends."""
+        self._ends, self._data, self.text = ends, data, text
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, part: slice) -> TextIds:
+        return TextIds(self._ends[part.start : part.stop + 1], self._data, text=self.text)
+
+    def longest(self) -> int:
+        return int(np.diff(self._ends).max(initial=0))
+
+    def pack(self) -> tuple[bytes, bytes, bytes]:
+        """Kind, layout and body, as pack_ids() puts them together."""
+        sizes = np.diff(self._ends)
+        joined = bytes(self._data[int(self._ends[0]) : int(self._ends[-1])])
+        kind = b"s" if self.text else b"b"
+        if bool((sizes == sizes[0]).all()):
+            return kind, b"F", pack(">H", int(sizes[0])) + joined
+        return kind, b"V", (self._ends[1:] - self._ends[0]).astype(">u4").tobytes() + joined
+
+
+def check_message_ids(ids: MessageIds, count: int) -> Sequence[MessageId] | NDArray[np.int64] | TextIds:
     """The ids of one call, all of one kind; raises BadInput otherwise."""
+    if isinstance(ids, TextIds):
+        _check_count(len(ids), count)
+        _check_size(ids.longest())
+        return ids
     if isinstance(ids, np.ndarray):
         return _check_array(ids, count)
     if isinstance(ids, (str, bytes, set, frozenset, Mapping)) or not hasattr(ids, "__len__"):
@@ -44,13 +77,16 @@ def check_message_ids(ids: MessageIds, count: int) -> Sequence[MessageId] | NDAr
             raise BadInput("An integer message id must fit in a signed 64-bit number: pass larger ones as text.")
         return np.asarray(ids, dtype=np.int64)
     for one in ids:
-        size = len(_encode(one))
-        if size > MAX_ID_BYTES:
-            raise BadInput(
-                f"A message id of {size} bytes is over the limit of {MAX_ID_BYTES}: keep the message elsewhere and "
-                "pass its key."
-            )
+        _check_size(len(_encode(one)))
     return ids
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_ID_BYTES:
+        raise BadInput(
+            f"A message id of {size} bytes is over the limit of {MAX_ID_BYTES}: keep the message elsewhere and "
+            "pass its key."
+        )
 
 
 def _check_array(ids: NDArray[Any], count: int) -> NDArray[np.int64]:
@@ -91,7 +127,9 @@ def check_attempts(attempts: int | Sequence[int], count: int) -> int | NDArray[n
     return np.asarray(each, dtype=">u2")
 
 
-def pack_ids(ids: Sequence[MessageId] | NDArray[np.int64] | None, attempts: int | NDArray[np.uint16]) -> bytes:
+def pack_ids(
+    ids: Sequence[MessageId] | NDArray[np.int64] | TextIds | None, attempts: int | NDArray[np.uint16]
+) -> bytes:
     """One block's ids and attempts; empty where there is nothing to say (no ids, first attempt)."""
     if ids is None and isinstance(attempts, int) and attempts == 1:
         return b""
@@ -101,7 +139,9 @@ def pack_ids(ids: Sequence[MessageId] | NDArray[np.int64] | None, attempts: int 
     return kind + layout + pack(">H", _ATTEMPT_EACH) + attempts.tobytes() + body
 
 
-def _pack_body(ids: Sequence[MessageId] | NDArray[np.int64]) -> tuple[bytes, bytes, bytes]:
+def _pack_body(ids: Sequence[MessageId] | NDArray[np.int64] | TextIds) -> tuple[bytes, bytes, bytes]:
+    if isinstance(ids, TextIds):
+        return ids.pack()
     if isinstance(ids, np.ndarray):
         # The ends tell too: a difference of int64 numbers may wrap around.
         if int(ids[-1]) - int(ids[0]) == len(ids) - 1 and bool((np.diff(ids) == 1).all()):

@@ -1,0 +1,97 @@
+"""Rows that leave the job for another application, with their anchors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from spark_integration.anchor_columns import has_many
+from spark_integration.errors import BadFrame
+from spark_integration.jobs import Options, open_run
+from spark_integration.nodes import Node
+from spark_integration.steps import Batches
+from spark_integration.tracking import COLUMN, Keys, Value, keys_in
+
+_EDGES = f"{COLUMN}_edges"
+
+
+def hand_over(node: Node, options: Options, column: str) -> DataFrame:
+    """Runs the steps once to learn which rows each message becomes, and acks the message's delivery to the job in
+    exchange for the edges of these rows. From then on whoever has the rows has to ack them.
+
+    An edge is a hash of the run, the row and its place among equal rows: the same however often the frame that is
+    returned is computed.
+    """
+    if any(one.group_keys for one in node.all_nodes()):
+        raise BadFrame(
+            "Rows behind an aggregation stand for too many messages to name them all: hand rows over before "
+            "group_by(), or write the result with write() or sink()."
+        )
+    sources = {one: one.source for one in node.source_nodes()}
+    with open_run(options, sources) as (run, frames):
+        rows = _with_edges(frames.of(node), run.name)
+        deltas = _deltas(rows)
+        run.exchange(*deltas)
+    return _with_anchors(rows, run.tracking.tables, column)
+
+
+def _with_edges(frame: DataFrame, run: str) -> DataFrame:
+    """The keys of each row as an array, and beside it an edge for each of them."""
+    rows = frame if has_many(frame) else frame.withColumn(COLUMN, F.array(COLUMN))
+    content = F.xxhash64(F.lit(run), F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns))))
+    equal_rows = Window.partitionBy(_EDGES).orderBy(_EDGES)
+    rows = rows.withColumn(_EDGES, content).withColumn(_EDGES, F.xxhash64(_EDGES, F.row_number().over(equal_rows)))
+    return rows.withColumn(_EDGES, F.transform(COLUMN, lambda key: F.xxhash64(F.col(_EDGES), key)))
+
+
+def _deltas(rows: DataFrame) -> tuple[Keys, Keys]:
+    """For each key the XOR of the edges of its rows."""
+    pairs = rows.select(F.explode(F.arrays_zip(F.col(COLUMN).alias("key"), F.col(_EDGES).alias("edge"))).alias("pair"))
+    table = pairs.groupBy("pair.key").agg(F.bit_xor("pair.edge").alias("edge")).toArrow()
+    return table.column("key").to_numpy(), table.column("edge").to_numpy()
+
+
+def _with_anchors(rows: DataFrame, tables: Value, column: str) -> DataFrame:
+    fields = [field for field in rows.schema if field.name not in (COLUMN, _EDGES)]
+    if column.lower() in (field.name.lower() for field in fields):
+        raise BadFrame(f"The frame has a column {column!r} already: choose another name for the anchors.")
+    return rows.mapInArrow(_AnchorsStep(tables, column), StructType([*fields, StructField(column, BinaryType())]))
+
+
+@dataclass(frozen=True)
+class _AnchorsStep:
+    """Writes anchors as other programs read them: 16 bytes for each root, the root and the edge."""
+
+    tables: Value
+    column: str
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            kept = batch.drop_columns([COLUMN, _EDGES])
+            anchors = self._pack(batch.column(COLUMN), batch.column(_EDGES))
+            yield pa.RecordBatch.from_arrays([*kept.columns, anchors], names=[*kept.schema.names, self.column])
+
+    def _pack(self, keys: pa.Array, edges: pa.Array) -> pa.Array:
+        flat_keys, flat_edges = keys_in(keys), keys_in(edges).view(np.uint64)
+        rows = np.repeat(np.arange(len(keys)), keys.value_lengths().to_numpy(zero_copy_only=False))
+        found = [table.find(flat_keys) for table in self.tables.value]
+        roots = np.concatenate([roots for roots, _ in found])
+        which = np.concatenate([which for _, which in found])
+        anchors = np.empty(len(roots), dtype=[("row", "i8"), ("root", "u8"), ("edge", "u8")])
+        anchors["row"], anchors["root"], anchors["edge"] = rows[which], roots, flat_edges[which]
+        anchors.sort(order=["row", "root"])
+        # A root that a row comes from twice is named once, with both edges in one.
+        first = np.flatnonzero(
+            np.r_[True, (anchors[["row", "root"]][1:] != anchors[["row", "root"]][:-1])][: len(anchors)]
+        )
+        joined = np.bitwise_xor.reduceat(anchors["edge"], first) if len(first) else anchors["edge"]
+        pairs = np.column_stack([anchors["root"][first], joined]).astype(">u8")
+        ends = np.concatenate(([0], np.cumsum(np.bincount(anchors["row"][first], minlength=len(keys))) * 16))
+        buffers = [None, pa.py_buffer(ends.astype(np.int32).tobytes()), pa.py_buffer(pairs.tobytes())]
+        return pa.Array.from_buffers(pa.binary(), len(keys), buffers)

@@ -1,0 +1,198 @@
+"""Python steps as they run in Spark's workers. A row that raises fails its roots; the rows around it go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Row
+
+from redis_acker.errors import AckerError
+from spark_integration.tracking import COLUMN, Cause, Keys, Tracking, keys_in
+
+Batches = Iterator[pa.RecordBatch]
+
+_SHOWN = 200
+"""Characters of a wrong value that an error shows."""
+
+
+class WrongOutput(AckerError):
+    """Raised when no row that a step gives for a batch fits the schema it was declared with."""
+
+
+class _Misfit(Exception):
+    """A row that a step gave does not fit its schema."""
+
+
+@dataclass(frozen=True)
+class RowStep:
+    """Calls a function with each row; it gives the rows that take its place."""
+
+    name: str
+    function: Callable[[Row], Iterable[Any]]
+    schema: pa.Schema
+    """Of what the function gives, without the tracking column."""
+    tracking: Tracking | None
+
+    def __call__(self, batches: Batches) -> Batches:
+        make_row: Any = None
+        for batch in batches:
+            _connect(self.tracking)
+            cells = batch.column(COLUMN)
+            data = batch.drop_columns([COLUMN])
+            make_row = make_row or Row(*data.schema.names)
+            failed = _FailedRows(self.name, cells, self.tracking)
+            rows: list[list[Any]] = []
+            for i, values in enumerate(zip(*(column.to_pylist() for column in data.columns), strict=True)):
+                try:
+                    rows.append(list(self.function(make_row(*values))))
+                except Exception as error:
+                    failed.add(i, error)
+                    rows.append([])
+            given = self._to_batch(rows, cells, failed)
+            failed.send()  # before the yield: under a limit what comes after it may never run
+            yield given
+
+    def _to_batch(self, rows: list[list[Any]], cells: pa.Array, failed: _FailedRows) -> pa.RecordBatch:
+        try:
+            columns = _to_columns([one for produced in rows for one in produced], self.schema)
+        except _Misfit:
+            rows = self._without_misfits(rows, failed)
+            columns = _to_columns([one for produced in rows for one in produced], self.schema)
+        places = np.repeat(np.arange(len(rows)), [len(produced) for produced in rows])
+        return pa.RecordBatch.from_arrays([*columns, cells.take(pa.array(places))], names=[*self.schema.names, COLUMN])
+
+    def _without_misfits(self, rows: list[list[Any]], failed: _FailedRows) -> list[list[Any]]:
+        """Leaves out what does not fit. If nothing fits, the step is wrong and not its data."""
+        kept: list[list[Any]] = []
+        for i, produced in enumerate(rows):
+            try:
+                _to_columns(produced, self.schema)
+                kept.append(produced)
+            except _Misfit as error:
+                failed.add(i, error)
+                kept.append([])
+        if not any(kept):
+            raise WrongOutput(f"Step {self.name!r} gives rows that do not fit its schema: {failed.last_misfit}")
+        return kept
+
+
+@dataclass(frozen=True)
+class BatchStep:
+    """Calls a function with whole batches. A batch that raises is halved until the rows that raise are found."""
+
+    name: str
+    function: Callable[[Any], Any]
+    schema: pa.Schema
+    pandas: bool
+    tracking: Tracking | None
+
+    def __call__(self, batches: Batches) -> Batches:
+        for batch in batches:
+            _connect(self.tracking)
+            failed = _FailedRows(self.name, batch.column(COLUMN), self.tracking)
+            given = list(self._apply(batch, 0, failed))
+            if batch.num_rows and failed.misfits == batch.num_rows:
+                raise WrongOutput(f"Step {self.name!r} gives rows that do not fit its schema: {failed.last_misfit}")
+            failed.send()
+            yield from given
+
+    def _apply(self, batch: pa.RecordBatch, start: int, failed: _FailedRows) -> Batches:
+        try:
+            given = self._call(batch)
+        except WrongOutput:
+            raise
+        except Exception as error:
+            if batch.num_rows == 1:
+                failed.add(start, error)
+                return
+            half = batch.num_rows // 2
+            yield from self._apply(batch.slice(0, half), start, failed)
+            yield from self._apply(batch.slice(half), start + half, failed)
+            return
+        yield given
+
+    def _call(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        given = self.function(batch.to_pandas() if self.pandas else batch)
+        table = pa.Table.from_pandas(given, preserve_index=False) if self.pandas else _as_table(given, self.name)
+        if COLUMN not in table.column_names and table.num_rows == batch.num_rows:
+            table = table.append_column(COLUMN, batch.column(COLUMN))
+        wanted = [*self.schema.names, COLUMN]
+        if set(table.column_names) != set(wanted):
+            raise WrongOutput(
+                f"Step {self.name!r} gives the columns {table.column_names}, {table.num_rows} rows for "
+                f"{batch.num_rows}, but was declared with {self.schema.names}: give just these, and the column "
+                f"{COLUMN!r} of the rows you keep unless you keep all in their order."
+            )
+        schema = self.schema.append(pa.field(COLUMN, batch.schema.field(COLUMN).type))
+        try:
+            table = table.select(wanted).cast(schema)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise _Misfit(f"{error}, declared as {_shown(self.schema)}") from None
+        return table.combine_chunks().to_batches()[0] if table.num_rows else _empty(schema)
+
+
+def _as_table(given: Any, step: str) -> pa.Table:
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    if isinstance(given, pa.Table):
+        return given
+    raise WrongOutput(f"Step {step!r} must give an Arrow batch or table, not {_shown(given)}.")
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
+class _FailedRows:
+    """Collects the rows of a batch that failed, and fails their roots together."""
+
+    def __init__(self, step: str, cells: pa.Array, tracking: Tracking | None) -> None:
+        self._step, self._cells, self._tracking = step, cells, tracking
+        self._failed: dict[Cause, list[Keys]] = {}
+        self.misfits = 0
+        self.last_misfit: Exception | None = None
+
+    def add(self, place: int, error: Exception) -> None:
+        if isinstance(error, _Misfit):
+            self.misfits += 1
+            self.last_misfit = error
+        self._failed.setdefault(Cause.of(error), []).append(keys_in(self._cells.slice(place, 1)))
+
+    def send(self) -> None:
+        if self._tracking and self._failed:
+            self._tracking.fail(self._step, self._failed)
+
+
+def _connect(tracking: Tracking | None) -> None:
+    if tracking:
+        tracking.connect()
+
+
+def _to_columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
+    """Rows as Arrow columns; raises _Misfit if they do not fit."""
+    names = schema.names
+    try:
+        tuples = [_values(row, names) for row in rows]
+        columns = list(zip(*tuples, strict=True)) if tuples else [()] * len(names)
+        return [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise _Misfit(f"{error}, declared as {_shown(schema)}") from None
+
+
+def _values(row: Any, names: list[str]) -> Any:
+    if isinstance(row, dict):
+        if row.keys() - set(names):
+            raise _Misfit(f"a row has the fields {sorted(map(str, row))}, declared are {names}")
+        return [row.get(name) for name in names]
+    if not isinstance(row, (tuple, list)) or len(row) != len(names):
+        raise _Misfit(f"a row must be a tuple, list, dict or Row with {names}, not {_shown(row)}")
+    return row
+
+
+def _shown(value: Any) -> str:
+    text = ", ".join(f"{one.name} {one.type}" for one in value) if isinstance(value, pa.Schema) else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
