@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup system test test-fast lint demo bench clean
+.PHONY: help setup system test test-fast lint demo bench matrix clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -37,6 +37,10 @@ demo: setup ## a run of the product, on a server of its own
 bench: setup ## what the store does per second
 	$(BIN)/python -m benchmarks store
 
+# MATRIX="4.0@3.11 4.3@3.13" chooses combinations of PySpark and Python.
+matrix: system ## the Spark tests on other versions of PySpark and Python
+	@sh tools/matrix.sh $(MATRIX)
+
 clean: ## remove .venv and everything that was built
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .matrix build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,7 +14,7 @@ import numpy as np
 
 from redis_acker import views
 from redis_acker.batches import Batch, ack_batches, fold, init_batches, root_batches
-from redis_acker.connect import Target, hide_password, open_servers
+from redis_acker.connect import Servers, Target, hide_password, open_servers
 from redis_acker.errors import AckerError, BadInput, StoreLost
 from redis_acker.ids import Ids, U64Array, as_u64, indexes_of, make_roots
 from redis_acker.keys import ShardKeys
@@ -261,6 +261,11 @@ class Acker:
     def urls(self) -> list[str]:
         """How other processes reach the same servers, passwords included."""
         return list(self._servers.urls)
+
+    @property
+    def servers(self) -> Servers:
+        """Which server holds which shard."""
+        return self._servers
 
     def spout_number(self, name: str) -> int:
         if name not in self._spouts:

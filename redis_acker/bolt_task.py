@@ -6,8 +6,8 @@ import copy
 import logging
 import queue
 import threading
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from redis_acker.acker import Acker
 from redis_acker.anchors import Anchors
@@ -112,10 +112,16 @@ class _HeldTuples:
         self._clean_at = 2 * self._size + FLUSH_AFTER
 
 
-class LocalRouter:
-    """Brings what one task emits into the queues of the tasks that listen."""
+class Inbox(Protocol):
+    """Where a task gets its tuples from."""
 
-    def __init__(self, topology: Topology, emitter: TaskContext, bolts: dict[str, list[BoltTask]]) -> None:
+    def put(self, tup: Tuple) -> None: ...
+
+
+class LocalRouter:
+    """Brings what one task emits to the tasks that listen."""
+
+    def __init__(self, topology: Topology, emitter: TaskContext, bolts: Mapping[str, Sequence[Inbox]]) -> None:
         self.delivered = 0
         self._component = emitter.component
         component = topology.nodes[emitter.component].component
@@ -128,7 +134,7 @@ class LocalRouter:
             for stream, fields in self._fields.items()
         }
 
-    def targets(self, stream: str, values: Sequence[Any]) -> list[BoltTask]:
+    def targets(self, stream: str, values: Sequence[Any]) -> list[Inbox]:
         fields = self._fields.get(stream)
         if fields is None:
             raise BadInput(
@@ -143,7 +149,7 @@ class LocalRouter:
             )
         return [tasks[i] for tasks, deal in self._listeners[stream] for i in deal(values)]
 
-    def deliver(self, target: BoltTask, values: Sequence[Any], stream: str, anchors: Anchors) -> None:
+    def deliver(self, target: Inbox, values: Sequence[Any], stream: str, anchors: Anchors) -> None:
         self.delivered += 1
         fields = self._fields[stream]
         target.put(Tuple(values, fields=fields, anchors=anchors, component=self._component, stream=stream))

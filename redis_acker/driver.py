@@ -30,6 +30,9 @@ DEFAULT_MAX_PENDING = 10_000
 OWN_TIMEOUT_FACTOR = 3
 """A root of which the store says nothing for this many timeouts has been lost by it, and has failed."""
 
+REQUESTS_EVERY_MS = 1_000
+"""How often a driver looks whether others have asked for replays."""
+
 _OVERDUE_AT_ONCE = 1_000
 _IDLE_S = 0.01
 
@@ -94,6 +97,7 @@ class SpoutDriver:
         self._completed: list[Completion] = []
         self._failed: list[Failure] = []
         self._spout_is_open = self._adopting = False
+        self._next_requests_ms = 0
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -162,6 +166,7 @@ class SpoutDriver:
                     return busy
                 self._adopting = False
                 busy |= self._time_out(self._acker)
+                self._take_requests()
                 busy |= self._call_for_replays()
             return self._emitter.emit() or busy
         except MemoryFull as error:
@@ -223,6 +228,8 @@ class SpoutDriver:
         for root, message_id, attempt in zip(roots, failure.message_ids, failure.attempts, strict=True):
             if message_id is None or not self._is_news(message_id, root):
                 continue
+            if message_id in self._in_flight:
+                attempt = self._attempt_of(message_id, attempt)
             component, error = failure.component, failure.error
             if failure.reason == "timeout" and not component:
                 component = self._holder_of(root)
@@ -239,6 +246,10 @@ class SpoutDriver:
             return in_flight.root == root
         return self._adopting and message_id not in self._work.finished
 
+    def _attempt_of(self, message_id: MessageId, attempt: int) -> int:
+        """The attempt that a message in work is at, if meanwhile others have told of more that failed."""
+        return max(attempt, self._replays.next_attempt(message_id))
+
     def _retry(self, message_id: MessageId, failed: FailedAttempt, fatal: bool) -> None:
         """Decides what becomes of a message whose attempt failed; _save_failures() does it."""
         history = self._replays.add(message_id, failed)
@@ -248,10 +259,25 @@ class SpoutDriver:
         self.counters.failed += 1
         self._notify(self._observer.on_fail, message_id, failed.reason)
         if fatal or self._replays.is_last(failed.attempt):
-            payload = payload_of(in_flight.message.values) if in_flight and in_flight.message else None
-            self._to_bury[message_id] = DeadLetter(message_id, self.name, list(history), fatal, payload), in_flight
+            self._to_bury[message_id] = self._letter(message_id, history, fatal, in_flight), in_flight
         else:
             self._replays.plan(message_id)
+
+    def _letter(
+        self, message_id: MessageId, history: list[FailedAttempt], fatal: bool, in_flight: InFlight | None
+    ) -> DeadLetter:
+        message = in_flight.message if in_flight else None
+        if message is None:  # emitted by an earlier driver; if it was dead before, its values are in the retry book
+            return DeadLetter(message_id, self.name, list(history), fatal, self._replays.payload(message_id))
+        return DeadLetter(
+            message_id,
+            self.name,
+            list(history),
+            fatal,
+            payload_of(message.values),
+            message.stream,
+            is_readable=not message.error,
+        )
 
     def _save_failures(self) -> bool:
         """Writes down what has failed, then tells the source what is dead."""
@@ -323,7 +349,8 @@ class SpoutDriver:
                 self._in_flight[message_id] = replace(in_flight, deadline_ms=now_ms + self._own_timeout_ms)
                 continue
             error = f"the store has lost it: no final event for {self._own_timeout_ms} ms"
-            self._retry(message_id, FailedAttempt(in_flight.attempt, "timeout", "", error, now_ms), False)
+            attempt = self._attempt_of(message_id, in_flight.attempt)
+            self._retry(message_id, FailedAttempt(attempt, "timeout", "", error, now_ms), False)
         self._save_failures()
         return True
 
@@ -331,6 +358,14 @@ class SpoutDriver:
         now_ms = self._clock()
         overdue = takewhile(lambda item: item[1].deadline_ms <= now_ms, self._in_flight.items())
         return list(islice(overdue, _OVERDUE_AT_ONCE))
+
+    def _take_requests(self) -> None:
+        """Before the source hands out anything: a message that it hands out by itself may have been asked for."""
+        if self._clock() >= self._next_requests_ms:
+            in_work = self._in_flight.keys() | self._to_bury.keys()
+            for message_id in self._work.as_holder(self._replays.take_requests, but=in_work):
+                self._work.finished.pop(message_id, None)  # it was, and is to be emitted once more
+            self._next_requests_ms = self._clock() + REQUESTS_EVERY_MS
 
     def _call_for_replays(self) -> bool:
         due = self._replays.due()

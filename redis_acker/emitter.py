@@ -78,8 +78,9 @@ class Emitter:
     def _emit_new(self) -> bool:
         work = self._work
         room = self._max_pending - len(work.in_flight)
-        self._inbox[:0] = work.replays.take_held()
-        room -= len(self._inbox) + work.replays.held_count()
+        room -= work.replays.held_count()
+        self._inbox[:0] = work.replays.take_ready(room - len(self._inbox))
+        room -= len(self._inbox)
         if room > 0:
             found = list(work.as_holder(work.spout.next_batch, room))
             self.is_exhausted = not found

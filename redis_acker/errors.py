@@ -47,6 +47,10 @@ class UnknownNamespace(AckerError):
     """Raised when a namespace that must exist has never been used."""
 
 
+class UnknownSpout(BadInput):
+    """Raised when a spout that must exist has never had a root in this namespace."""
+
+
 class UnsupportedServer(AckerError):
     """Raised when the server is too old for the scripts."""
 

@@ -51,10 +51,10 @@ class InWork:
         if self.lease:
             self.lease.renew()
 
-    def as_holder(self, call: Callable[..., T], *args: Any) -> T:
+    def as_holder(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
         """Does what only the holder of the lease may do. A driver that was paused meanwhile stops here."""
         self.renew_lease()
-        return call(*args)
+        return call(*args, **options)
 
     def put(self, message_id: MessageId, root: int, attempt: int, message: Message | None) -> None:
         self.in_flight[message_id] = InFlight(root, attempt, self.clock() + self.own_timeout_ms, message)

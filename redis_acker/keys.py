@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Literal, TypeAlias
+
+KeyKind: TypeAlias = Literal["all", "blocks", "rows"]
+
+_NAMES: dict[KeyKind, tuple[str, ...]] = {
+    "all": ("*",),
+    "blocks": ("meta", "scratch:*", "heads:*", "vals:*", "ids:*", "finished:*", "completions:*", "failures:*"),
+    "rows": ("rows:*",),
+}
+"""What comes after the prefix of keys: of all, of those that scripts on blocks declare, of the failed rows of Spark."""
+
+
+def key_patterns(namespace: str, *kinds: KeyKind) -> list[str]:
+    """Patterns for ACL rules that match keys of all shards of a namespace."""
+    return [f"acker:{{{namespace}:*}}:{name}" for kind in kinds for name in _NAMES[kind]]
 
 
 class ShardKeys:

@@ -26,16 +26,20 @@ log = logging.getLogger(__name__)
 class SpoutTaken(AckerError):
     """Raised when another driver drives the spout, or has taken it over."""
 
+    holder: str = ""
+    """Who drives it now."""
+
 
 class Lease:
     """Renewed in the loop of its driver, so that a driver that hangs loses it."""
 
-    def __init__(self, acker: Acker, spout: str, *, for_ms: int = LEASE_MS) -> None:
+    def __init__(self, acker: Acker, spout: str, *, for_ms: int = LEASE_MS, who: str = "") -> None:
+        """who: what the holder is, if it is no driver."""
         self._acker = acker
         self._spout = spout
         self._key = acker.shard_keys[0].lease(acker.spout_number(spout))
         self._for_ms = for_ms
-        self._owner = f"{socket.gethostname()} pid {os.getpid()} {os.urandom(4).hex()}"
+        self._owner = f"{who}{socket.gethostname()} pid {os.getpid()} {os.urandom(4).hex()}"
         self._renewed_s = float("-inf")
 
     def take(self, *, wait: bool, stop: threading.Event) -> bool:
@@ -53,10 +57,12 @@ class Lease:
                     return True
                 reason = f"it is driven by {holder}"
                 if not wait:
-                    raise SpoutTaken(
+                    taken = SpoutTaken(
                         f"Spout {self._spout!r} is driven by {holder} (lease: {left_ms} ms to go): stop that driver, "
                         "wait for it, or use another spout name."
                     )
+                    taken.holder = holder
+                    raise taken
             if reason != said:
                 log.info("The driver of spout %s waits for its turn: %s", self._spout, reason)
                 said = reason

@@ -37,7 +37,7 @@ def registry() -> Path:
 def new_directory() -> Path:
     """A private directory that says which process owns it."""
     owner = os.getpid()
-    directory = registry() / f"{owner}-{_started(owner)}-{secrets.token_hex(4)}"
+    directory = registry() / f"{owner}-{start_of(owner)}-{secrets.token_hex(4)}"
     directory.mkdir(mode=0o700)
     return directory
 
@@ -46,7 +46,7 @@ def reap() -> None:
     """End every server whose owner is gone, and remove its directory."""
     for directory in registry().iterdir():
         owner, _, started = directory.name.rpartition("-")[0].partition("-")
-        if not owner.isdigit() or _started(int(owner)) == started:
+        if not owner.isdigit() or start_of(int(owner)) == started:
             continue
         with contextlib.suppress(OSError, ValueError):
             pid, port = map(int, (directory / PID_FILE).read_text().split())
@@ -64,7 +64,7 @@ def _private(path: Path) -> Path:
     return path
 
 
-def _started(pid: int) -> str:
+def start_of(pid: int) -> str:
     """When a process started, in the system's own words; empty if there is no such process."""
     if os.path.exists("/proc/self/stat"):
         try:

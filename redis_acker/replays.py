@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from itertools import count
+from typing import Any
 
 from redis_acker.message_ids import MessageId
 from redis_acker.retries import FailedAttempt, Retry, RetryBook, RetryPolicy
@@ -34,15 +35,31 @@ class Replays:
         self._order = count()
 
     def open(self, book: RetryBook) -> None:
-        """Reads what earlier drivers noted."""
+        """Reads what earlier drivers noted. Requests wait until it is known what is in work."""
         self._book = book
-        self._retries = book.load()
+        self._retries = book.load(requests=False)
 
     def plan_all(self, *, but: set[MessageId]) -> None:
         """Plans the replay of all messages that are known to have failed and are not in work again."""
         for message_id in self._retries:
             if message_id not in but:
                 self._enter(message_id)
+
+    def take_requests(self, *, but: Container[MessageId]) -> list[MessageId]:
+        """Takes up what others ask for. A message that is in work is not planned, but its attempts are counted on.
+        Returns the messages that are planned."""
+        planned: list[MessageId] = []
+        for request in self._book.requests():
+            message_id = request.message_id
+            known = self._retries.get(message_id)
+            is_news = known is None or known.attempt < request.retry.attempt
+            self._book.accept(request, is_news=is_news)
+            if is_news:
+                self._retries[message_id] = request.retry
+                if known is None and message_id not in but:
+                    self._enter(message_id)
+                    planned.append(message_id)
+        return planned
 
     def is_empty(self) -> bool:
         """Whether no message that failed is in work again or waits for that here: they are done, or with the source."""
@@ -102,7 +119,8 @@ class Replays:
             _, order, message_id = heapq.heappop(self._due)
             if self._planned.get(message_id) == order:
                 del self._planned[message_id]
-                (self._ready if message_id in self._held else self._to_tell)[message_id] = None
+                is_here = message_id in self._held or self._retries[message_id].payload is not None
+                (self._ready if is_here else self._to_tell)[message_id] = None
         return list(self._to_tell)
 
     def told(self, message_id: MessageId) -> None:
@@ -121,10 +139,26 @@ class Replays:
         self._told.pop(message.id, None)
         return False
 
-    def take_held(self) -> list[Message]:
-        """Messages that were held back and whose time has come."""
-        ready, self._ready = self._ready, {}
-        return [self._held.pop(message_id) for message_id in ready]
+    def take_ready(self, limit: int) -> list[Message]:
+        """Messages whose time has come and that need not be asked for: they were held back, or their values are in the
+        retry book. Of the latter no more than there is room for."""
+        taken: list[Message] = []
+        for message_id in list(self._ready):
+            message = self._held.pop(message_id, None)
+            if message is None and len(taken) < limit:
+                message = self._from_payload(message_id)
+            if message is not None:
+                del self._ready[message_id]
+                taken.append(message)
+        return taken
+
+    def payload(self, message_id: MessageId) -> list[Any] | None:
+        retry = self._retries.get(message_id)
+        return retry.payload if retry else None
+
+    def _from_payload(self, message_id: MessageId) -> Message:
+        retry = self._retries[message_id]
+        return Message(retry.payload or [], message_id, retry.stream)
 
     def _enter(self, message_id: MessageId) -> None:
         self._planned[message_id] = order = next(self._order)

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from redis_acker.acker import Acker
-from redis_acker.errors import BadInput
+from redis_acker.errors import BadInput, UnknownSpout
 from redis_acker.message_ids import MAX_ATTEMPT, MessageId
 from redis_acker.transport import Command, Transport
+from redis_acker.tuples import DEFAULT_STREAM
 
 MAX_PAYLOAD_BYTES = 64_000
 """A dead letter keeps the values of its message if their JSON text is not longer."""
@@ -61,6 +62,9 @@ class Retry:
 
     history: list[FailedAttempt] = field(default_factory=list)
     due_ms: int = 0
+    payload: list[Any] | None = None
+    """The values of a message that was dead: its source has settled it, so the driver emits it from here."""
+    stream: str = DEFAULT_STREAM
 
     @property
     def attempt(self) -> int:
@@ -68,12 +72,26 @@ class Retry:
         return self.history[-1].attempt if self.history else 0
 
     def to_json(self) -> str:
-        return json.dumps({"due_ms": self.due_ms, "history": [asdict(one) for one in self.history]})
+        data: dict[str, Any] = {"due_ms": self.due_ms, "history": [asdict(one) for one in self.history]}
+        if self.payload is not None:
+            data |= {"payload": self.payload, "stream": self.stream}
+        return json.dumps(data)
 
     @classmethod
     def from_json(cls, text: bytes) -> Retry:
         data = json.loads(text)
-        return cls([FailedAttempt(**one) for one in data["history"]], data["due_ms"])
+        history = [FailedAttempt(**one) for one in data["history"]]
+        return cls(history, data["due_ms"], data.get("payload"), data.get("stream", DEFAULT_STREAM))
+
+
+@dataclass(frozen=True)
+class Request:
+    """A replay that somebody other than the driver asks for."""
+
+    message_id: MessageId
+    retry: Retry
+    text: bytes
+    """As it is stored: another request for the same message may take its place."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +104,10 @@ class DeadLetter:
     fatal: bool
     payload: list[Any] | None
     """The values of the message, if they can be written as JSON."""
+    stream: str = DEFAULT_STREAM
+    """The stream of its spout on which it was emitted."""
+    is_readable: bool = True
+    """False: the source could not read it. Its payload is then what the source found, and is not emitted."""
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "message_id": encode_id(self.message_id).decode()})
@@ -99,16 +121,26 @@ class DeadLetter:
 
 
 class RetryBook:
-    """The failed messages of one spout, kept in Redis so that attempts are counted across restarts."""
+    """The failed messages of one spout, kept in Redis so that attempts are counted across restarts.
+
+    Its driver alone writes into it. Others put requests beside it, which the driver takes into the book.
+    """
 
     def __init__(self, acker: Acker, spout: str) -> None:
         number, keys = acker.spout_number(spout), acker.shard_keys[0]
         self._transport = acker.transport
-        self._retries, self._dead = keys.retries(number), keys.dead(number)
+        self._retries, self._requests, self._dead = keys.retries(number), keys.requests(number), keys.dead(number)
 
-    def load(self) -> dict[MessageId, Retry]:
+    def load(self, *, requests: bool = True) -> dict[MessageId, Retry]:
+        """Every message of the spout whose last attempt failed and that is neither completed nor dead since: with its
+        failed attempts, so that the next attempt is retry.attempt + 1. Without requests: as the driver has noted it."""
         pairs = _scan(self._transport, self._retries)
-        return {decode_id(name): Retry.from_json(value) for name, value in pairs}
+        found = {decode_id(name): Retry.from_json(value) for name, value in pairs}
+        for name, value in _scan(self._transport, self._requests) if requests else ():
+            message_id, retry = decode_id(name), Retry.from_json(value)
+            if message_id not in found or found[message_id].attempt < retry.attempt:
+                found[message_id] = retry
+        return found
 
     def note(self, retries: Mapping[MessageId, Retry]) -> None:
         pairs = [(encode_id(message_id), retry.to_json()) for message_id, retry in retries.items()]
@@ -120,6 +152,17 @@ class RetryBook:
         names = [encode_id(message_id) for message_id in message_ids]
         self._transport.run(Command(0, ("HDEL", self._retries, *some)) for some in _parts(names))
 
+    def requests(self) -> Iterator[Request]:
+        """Replays that others ask for, a page at a time; one may come twice."""
+        for name, value in _scan(self._transport, self._requests):
+            yield Request(decode_id(name), Retry.from_json(value), value)
+
+    def accept(self, request: Request, *, is_news: bool) -> None:
+        """Takes a request into the book if it is news, and removes it."""
+        name, retry = encode_id(request.message_id), request.retry.to_json() if is_news else ""
+        keys = [self._retries, self._requests]
+        self._transport.run_one(Command.call("accept", 0, keys, [name, request.text, retry]))
+
     def bury(self, letter: DeadLetter) -> None:
         """Stores a dead letter, in place of an older one of the same message.
 
@@ -130,21 +173,20 @@ class RetryBook:
         if stored is None or DeadLetter.from_json(stored).history[-1] != letter.history[-1]:
             self._transport.run_one(Command(0, ("HSET", self._dead, name, letter.to_json())))
 
-    def dead_letters(self) -> list[DeadLetter]:
-        return [DeadLetter.from_json(value) for value in dict(_scan(self._transport, self._dead)).values()]
-
 
 class DeadLetters:
-    """The dead letters of one spout, or of every spout of a namespace: to be read, counted and removed."""
+    """The dead letters of one spout, or of every spout of a namespace: to be read, counted, replayed and removed."""
 
     def __init__(self, acker: Acker, *, spout: str | None = None) -> None:
         names = acker.spout_names()
         if spout is not None and spout not in names.values():
-            raise BadInput(f"Namespace {acker.namespace!r} has no spout {spout!r}: it has {sorted(names.values())}.")
+            raise UnknownSpout(
+                f"Namespace {acker.namespace!r} has no spout {spout!r}: it has {sorted(names.values())}."
+            )
         self._transport = acker.transport
-        self._keys = {name: acker.shard_keys[0].dead(number) for number, name in sorted(names.items())}
-        if spout is not None:
-            self._keys = {spout: self._keys[spout]}
+        chosen = [(number, name) for number, name in sorted(names.items()) if spout in (None, name)]
+        self._keys = {name: acker.shard_keys[0].dead(number) for number, name in chosen}
+        self._requests = {name: acker.shard_keys[0].requests(number) for number, name in chosen}
 
     def __len__(self) -> int:
         return sum(self._transport.run(Command(0, ("HLEN", key)) for key in self._keys.values()))
@@ -158,10 +200,35 @@ class DeadLetters:
                     seen.add(name)
                     yield DeadLetter.from_json(value)
 
+    def find(self, message_id: MessageId) -> list[DeadLetter]:
+        """The letters of a message id, at most one of each spout."""
+        name = encode_id(message_id)
+        found = self._transport.run(Command(0, ("HGET", key, name)) for key in self._keys.values())
+        return [DeadLetter.from_json(value) for value in found if value is not None]
+
     def remove(self, letter: DeadLetter) -> bool:
         """Deletes a letter that has been dealt with. False if it was not there."""
         command = Command(0, ("HDEL", self._keys[letter.spout], encode_id(letter.message_id)))
         return bool(self._transport.run_one(command))
+
+    def replay(self, letter: DeadLetter, *, from_source: bool = False) -> bool:
+        """Asks the driver of the spout for one more attempt, after those of the letter, which is removed. False if it
+        was not there any more.
+
+        The driver emits the values of the letter. from_source: it asks the source for them, which only a source can
+        give that keeps what it has settled.
+        """
+        if not from_source and (letter.payload is None or not letter.is_readable):
+            raise BadInput(
+                f"The dead letter of message {letter.message_id!r} has no values that could be emitted: replay it from "
+                "the source, if that still has the message."
+            )
+        retry = Retry(letter.history, 0, None if from_source else letter.payload, letter.stream)
+        keys, name = [self._keys[letter.spout], self._requests[letter.spout]], encode_id(letter.message_id)
+        stored = self._transport.run_one(Command(0, ("HGET", keys[0], name)))
+        if stored is None or DeadLetter.from_json(stored) != letter:
+            return False
+        return bool(self._transport.run_one(Command.call("revive", 0, keys, [name, stored, retry.to_json()])))
 
 
 def _scan(transport: Transport, key: str) -> Iterator[tuple[bytes, bytes]]:

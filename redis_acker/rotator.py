@@ -47,19 +47,23 @@ class Rotator:
         self._acker = acker
 
     def once(self) -> Rotation:
-        """Drains what is expired, and rotates as often as is due: more than once after a time without rotator."""
+        """Drains what is expired, and rotates until all that is due has expired: more than once after a time without
+        rotator. Steps that would only age empty buckets may be left for the next time."""
         turned = expired = orphans = 0
         due_in_ms = self._acker.settings.tick_ms
         for shard in range(self._acker.settings.shards):
-            while True:
+            steps = 0
+            # The first step goes to the time of the youngest record, or further; then each bucket ages out.
+            while steps < self._acker.settings.buckets + 2:
                 state, shard_due_ms = self._rotate(shard)
                 # Also when it is early: the reply to the rotation that was in time may have been lost.
                 drained = self.drain(shard)
                 expired, orphans = expired + drained[0], orphans + drained[1]
                 if state == "early":
-                    due_in_ms = min(due_in_ms, shard_due_ms)
                     break
-                turned += state == "turned"
+                steps += state == "turned"
+            turned += steps
+            due_in_ms = min(due_in_ms, shard_due_ms)
         return Rotation(turned, expired, orphans, due_in_ms)
 
     def drain(self, shard: int) -> tuple[int, int]:
@@ -99,12 +103,19 @@ class Rotator:
 
     def run(self, stop: threading.Event) -> None:
         """Rotates until told to stop. A server that cannot be reached is tried again, with a log line."""
+        failing = False
         while not stop.is_set():
             try:
-                pause_s = self.once().due_in_ms / 1000
+                rotation = self.once()
+                pause_s = rotation.due_in_ms / 1000
+                if failing:
+                    log.info("Rotation works again.")
+                if rotation.expired or rotation.orphans:
+                    log.info("%d roots timed out, %d orphans dropped.", rotation.expired, rotation.orphans)
+                failing = False
             except AckerError as error:
                 log.error("Rotation failed, roots expire late until it works again: %s", error)
-                pause_s = 1.0
+                pause_s, failing = 1.0, True
             stop.wait(max(pause_s, _SHORTEST_PAUSE_S))
 
     def start(self) -> RotatorThread:

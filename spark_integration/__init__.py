@@ -4,6 +4,7 @@ from spark_integration.errors import BadFrame, JobFailed, TooManyFailures
 from spark_integration.frame import GroupedFrame, TrackedFrame, resume, track
 from spark_integration.steps import WrongOutput
 from spark_integration.summary import FailedMessage, Summary
+from spark_integration.topology import SparkRunner
 from spark_integration.workers import StoreOutOfReach
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "FailedMessage",
     "GroupedFrame",
     "JobFailed",
+    "SparkRunner",
     "StoreOutOfReach",
     "Summary",
     "TooManyFailures",

@@ -101,6 +101,10 @@ class TrackedFrame:
     def columns(self) -> list[str]:
         return [name for name in self._frame.columns if name != COLUMN]
 
+    def preview(self) -> DataFrame:
+        """The rows as a plain DataFrame, to be looked at: nothing is tracked, and rows that raise are left out."""
+        return self._frame.drop(COLUMN)
+
     # -- native steps --------------------------------------------------------------------------------------------
 
     def select(self, *columns: str | Column) -> TrackedFrame:
@@ -208,6 +212,16 @@ class TrackedFrame:
                 raise BadFrame("Nothing was written: end with a call that writes, such as writer.parquet(path).")
 
         return run_job(self._node, self._options, write)
+
+    def collect(self) -> tuple[list[Row], Summary]:
+        """Runs the job and brings its rows, which must fit there, to the driver; completes the messages once they have
+        arrived."""
+        rows: list[Row] = []
+
+        def write(frame: DataFrame, tracking: Tracking) -> None:
+            rows.extend(frame.drop(COLUMN).collect())
+
+        return rows, run_job(self._node, self._options, write)
 
     def sink(
         self,

@@ -42,15 +42,15 @@ def run_job(node: Node, options: Options, write: Write) -> Summary:
     _check(sources, options)
     rounds: list[Summary] = []
     while True:
-        summary, failed_keys = _run_once(node, options, sources, write)
+        summary, run = _run_once(node, options, sources, write)
         rounds.append(summary)
-        to_replay = [one for one in summary.failures if not one.dead]
+        to_replay = [one.root for one in summary.failures if not one.dead]
         if not to_replay or len(rounds) > options.replays:
             return join_rounds(rounds)
         time.sleep(options.retries.pause_ms(len(rounds)) / 1000)
-        [(only, source)] = sources.items()
+        [(only, source)], [part] = sources.items(), run.sources
         assert isinstance(source, Source)
-        sources = {only: replace(source, only=failed_keys)}
+        sources = {only: replace(source, only=part.keys_of(to_replay))}
 
 
 def _check(sources: dict[SourceNode, AnySource], options: Options) -> None:
@@ -85,16 +85,11 @@ def open_run(options: Options, sources: dict[SourceNode, AnySource]) -> Iterator
             raise error_of(error, f"{run.tracked:,} messages") from error
 
 
-def _run_once(
-    node: Node, options: Options, sources: dict[SourceNode, AnySource], write: Write
-) -> tuple[Summary, tuple[int, ...]]:
+def _run_once(node: Node, options: Options, sources: dict[SourceNode, AnySource], write: Write) -> tuple[Summary, Run]:
     with open_run(options, sources) as (run, frames):
         write(frames.of(node), run.tracking)
         _trace_groups(run, node, frames)
-        summary = run.complete()
-    [first, *_] = run.sources
-    failed_keys = first.keys_of([one.root for one in summary.failures if not one.dead])
-    return summary, failed_keys
+        return run.complete(), run
 
 
 def _trace_groups(run: Run, node: Node, frames: Frames) -> None:

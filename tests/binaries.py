@@ -24,6 +24,7 @@ INSTALL = {
     "redis-6.2": "make setup",
     "java": "apt-get install default-jre-headless",
     "rabbitmq": "apt-get install rabbitmq-server",
+    "docker-compose": "apt-get install docker-compose",
 }
 
 

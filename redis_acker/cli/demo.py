@@ -1,223 +1,153 @@
-"""`redis-acker demo`: every message in is accounted for, with acks in random order, failures and timeouts."""
+"""`redis-acker demo`: a Spark job with poison rows and a killed worker, whose books must balance."""
 
 from __future__ import annotations
 
-import json
+import os
+import shutil
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
-from redis_acker.acker import Acker
-from redis_acker.embedded import EmbeddedServer
-from redis_acker.ids import U64Array, new_edges
-from redis_acker.outcomes import Outcome
-from redis_acker.rotator import Rotator
+from redis_acker.cli.exits import PROBLEM
+from redis_acker.cli.options import Store, store_options
+from redis_acker.errors import AckerError
 
-COMPONENTS = ("split", "count", "save")
-WAVE = 10_000
-"""Messages that the spout emits at once."""
-PART = 1_000
-"""Roots whose acks a component sends at once."""
+if TYPE_CHECKING:
+    from redis_acker.acker import Acker
+    from spark_integration.demo import Books
 
-TIMEOUT_MS = 3_000
-BUCKETS = 4
-"""So that the silent roots time out within 4 s."""
-PATIENCE_S = 20.0
-"""How long final events may keep the demo waiting before it counts the rest as pending or lost."""
+MESSAGES = 20_000
+LOCAL = "local[2,4]"
+"""Two cores; a task may be tried four times."""
 
-FAILED = 0.01
-SILENT = 0.005
-SENT_TWICE = 0.1
-
-WIPE_LINE = "\r\033[K"
-
-DONE, FAILS, STAYS_SILENT = 0, 1, 2
+TIMEOUT_MS = 30_000
+URL_VARIABLE = "REDIS_ACKER_URL"
 
 
-@dataclass(frozen=True)
-class Books:
-    """Where every message went."""
-
-    server: str
-    messages: int
-    completed: int
-    failed: int
-    timed_out: int
-    pending: int
-    lost: int
-    """Neither pending nor ended: there must be none."""
-    twice: int
-    """With more than one final event: there must be none."""
-    acks_sent_twice: int
-    acks_applied_twice: int
-    """There must be none."""
-    seconds: float
-
-    @property
-    def balanced(self) -> bool:
-        ended = self.completed + self.failed + self.timed_out
-        return self.messages == ended and not (self.pending or self.lost or self.twice or self.acks_applied_twice)
-
-
-class Tally:
-    """Counts final events, root by root, while they come in."""
-
-    def __init__(self, roots: U64Array) -> None:
-        self._roots = roots
-        self._events: NDArray[np.uint8] = np.zeros(len(roots), dtype=np.uint8)
-        self.completed = self.failed = self.timed_out = 0
-
-    def read(self, acker: Acker, stop: threading.Event) -> None:
-        """Takes completions and failures out of their streams until told to stop."""
-        with acker.completions("demo") as completions, acker.failures("demo") as failures:
-            while not stop.is_set():
-                for completion in completions.consume():
-                    self.completed += self._count(completion)
-                for failure in failures.consume():
-                    amount = self._count(failure)
-                    if failure.reason == "timeout":
-                        self.timed_out += amount
-                    else:
-                        self.failed += amount
-                stop.wait(0.02)
-
-    def _count(self, outcome: Outcome) -> int:
-        np.add.at(self._events, np.searchsorted(self._roots, outcome.roots), 1)
-        return len(outcome)
-
-    @property
-    def ended(self) -> int:
-        return int(np.count_nonzero(self._events))
-
-    @property
-    def twice(self) -> int:
-        return int(np.count_nonzero(self._events > 1))
-
-
-class Components:
-    """Three components, one after the other on each message's way, that ack in bulk and in no order."""
-
-    def __init__(self, acker: Acker) -> None:
-        self._acker = acker
-        self._random = np.random.default_rng()
-        self.sent_twice = self.applied_twice = 0
-
-    def work_off(self, wave: int, roots: U64Array) -> None:
-        """Emits one wave of messages and acks, fails or forgets each of them."""
-        edges = [new_edges(len(roots)) for _ in COMPONENTS]
-        self._acker.init(roots, edges[0], message_ids=np.arange(len(roots)) + wave * WAVE)
-        fates = self._random.choice(3, len(roots), p=[1 - FAILED - SILENT, FAILED, SILENT])
-        # Who fails a message or forgets it; those after it never see the message.
-        culprits = np.where(fates == DONE, len(COMPONENTS), self._random.integers(0, len(COMPONENTS), len(roots)))
-        for position, part in self._parts(len(roots)):
-            # An ack val: the edge of the tuple that came in and the edge of the one that went out, if any.
-            ack_vals = edges[position] ^ edges[position + 1] if position + 1 < len(edges) else edges[position]
-            reached = part[culprits[part] > position]
-            self._ack(f"wave {wave}, {COMPONENTS[position]}, {part[0]}", roots[reached], ack_vals[reached])
-            failed = part[(culprits[part] == position) & (fates[part] == FAILS)]
-            self._acker.fail(roots[failed], component=COMPONENTS[position], error="failed for the sake of the demo")
-
-    def _parts(self, count: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """The work of every component in pieces, all in random order."""
-        pieces = [
-            (position, part)
-            for position in range(len(COMPONENTS))
-            for part in np.array_split(self._random.permutation(count), -(-count // PART))
-        ]
-        for i in self._random.permutation(len(pieces)).tolist():
-            yield pieces[i]
-
-    def _ack(self, token: str, roots: U64Array, ack_vals: U64Array) -> None:
-        self._acker.ack(roots, ack_vals, token=token)
-        if self._random.random() < SENT_TWICE:
-            self.sent_twice += len(roots)
-            self.applied_twice += self._acker.ack(roots, ack_vals, token=token).applied
-
-
-def run(messages: int, show: Callable[[int], None]) -> Books:
-    """Tracks messages on a server of its own; show gets the count of final events now and then."""
-    start, stop = time.monotonic(), threading.Event()
-    with (
-        EmbeddedServer() as server,
-        Acker(server.url, namespace="demo", timeout_ms=TIMEOUT_MS, buckets=BUCKETS) as acker,
-        Rotator(acker).start(),
-        ThreadPoolExecutor(1) as threads,
-    ):
-        roots = acker.allocate("demo", messages)
-        tally, components = Tally(roots), Components(acker)
-        reading = threads.submit(tally.read, acker, stop)
-        try:
-            for wave, at in enumerate(range(0, messages, WAVE)):
-                components.work_off(wave, roots[at : at + WAVE])
-                show(tally.ended)
-            deadline = time.monotonic() + PATIENCE_S
-            while tally.ended < messages and time.monotonic() < deadline and not reading.done():
-                show(tally.ended)
-                time.sleep(0.05)
-        finally:
-            stop.set()
-        reading.result()
-        pending = acker.pending_count()
-        return Books(
-            server=server.version,
-            messages=messages,
-            completed=tally.completed,
-            failed=tally.failed,
-            timed_out=tally.timed_out,
-            pending=pending,
-            lost=messages - tally.ended - pending,
-            twice=tally.twice,
-            acks_sent_twice=components.sent_twice,
-            acks_applied_twice=components.applied_twice,
-            seconds=round(time.monotonic() - start, 1),
-        )
-
-
-def table(books: Books) -> str:
-    """The books as a person reads them."""
-    rows = [
-        ("messages in", books.messages, ""),
-        ("completed", books.completed, "every ack came, in whatever order"),
-        ("failed", books.failed, "failed by a component"),
-        ("timed out", books.timed_out, "an ack never came"),
-        ("pending", books.pending, ""),
-        ("lost", books.lost, "no final event"),
-        ("twice", books.twice, "more than one final event"),
-        ("acks sent twice", books.acks_sent_twice, "as after a lost reply, under the same token"),
-        ("of these applied twice", books.acks_applied_twice, ""),
-    ]
-    lines = [f"{name:<24}{value:>9,}   {remark}".rstrip() for name, value, remark in rows]
-    head = f"On {books.server}, through {', '.join(COMPONENTS)}, in {books.seconds:g} s:"
-    verdict = "The books balance." if books.balanced else "The books do NOT balance."
-    return "\n".join([head, "", *lines, "", verdict])
+class NotInstalled(AckerError):
+    """Raised when something that a command needs is not on this machine."""
 
 
 @click.command()
+@click.option("--messages", type=click.IntRange(1), default=MESSAGES, show_default=True, help="How many sentences.")
 @click.option(
-    "--messages", type=click.IntRange(1, 10_000_000), default=100_000, show_default=True, help="How many to track."
+    "--master",
+    default=LOCAL,
+    show_default=True,
+    envvar="SPARK_MASTER_URL",
+    show_envvar=True,
+    help="Where Spark runs.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of the table.")
-def demo(messages: int, as_json: bool) -> None:
-    """Track messages on a server of its own and balance the books.
+@click.option("--keep", is_flag=True, help="Go on with some traffic until Ctrl-C, for the other commands to look at.")
+@store_options
+def demo(store: Store, messages: int, master: str, keep: bool) -> None:
+    """Track a Spark job, and balance its books.
 
-    Three components ack them in bulk and in random order, fail one in a hundred and forget one in two hundred, which
-    then time out. Some acks are sent twice. The exit code is 0 if every message had exactly one final event.
+    Sentences are split and their words counted, on a server of its own unless
+    --url names one. Every hundredth sentence cannot be split: it fails alone, is
+    tried again, and becomes a dead letter. One Python worker is killed in the
+    middle of its work. In the end every message is completed or dead, and every
+    word is counted once; else the exit code is 1.
+
+    \b
+    Try it, then look at it from a second terminal:
+      redis-acker demo --keep
     """
-    live = sys.stderr.isatty()
+    if store.out.as_json and keep:
+        raise click.UsageError("--keep is for people: leave out --json.")
+    _check_installed()
+    with _open(store) as acker:
+        books = _run(store, acker, messages, master)
+        _show(store, acker, books)
+        if keep:
+            _keep(store, acker)
+    if not books.balanced:
+        raise click.exceptions.Exit(PROBLEM)
 
-    def show(ended: int) -> None:
-        if live:
-            click.echo(f"\r{ended:>10,} of {messages:,} messages have their final event", nl=False, err=True)
 
-    books = run(messages, show)
-    if live:
-        click.echo(WIPE_LINE, nl=False, err=True)
-    click.echo(json.dumps({**asdict(books), "balanced": books.balanced}) if as_json else table(books))
-    sys.exit(0 if books.balanced else 1)
+def _check_installed() -> None:
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise NotInstalled("The demo needs Spark, which is not installed: pip install 'redis-acker[spark]'.") from None
+    home = os.environ.get("JAVA_HOME")
+    if not shutil.which(os.path.join(home, "bin", "java") if home else "java"):
+        raise NotInstalled(
+            "The demo needs Java 17 or newer for Spark, and finds none: install it (apt-get install "
+            "default-jre-headless, brew install openjdk@17) or set JAVA_HOME."
+        )
+
+
+@contextmanager
+def _open(store: Store) -> Iterator[Acker]:
+    """The namespace, on the server that was named or on one that ends with the demo."""
+    from redis_acker.acker import Acker
+    from redis_acker.embedded import EmbeddedServer
+
+    with ExitStack() as stack:
+        target = store.target
+        if target is None and not os.environ.get(URL_VARIABLE):
+            target = stack.enter_context(EmbeddedServer()).url
+        namespace = "demo" if store.namespace == "default" else store.namespace
+        yield stack.enter_context(Acker(target, namespace=namespace, timeout_ms=TIMEOUT_MS))
+
+
+def _run(store: Store, acker: Acker, messages: int, master: str) -> Books:
+    from spark_integration import demo as job
+
+    store.out.note(f"Starting Spark ({master}) ...")
+    with job.spark_session(master) as spark:
+        store.out.note(
+            f"Counting the words of {messages:,} sentences; one in {job.POISON_EVERY} is poison, a worker is killed ..."
+        )
+        return job.run(spark, acker, messages, progress=False if store.out.as_json else None)
+
+
+def _show(store: Store, acker: Acker, books: Books) -> None:
+    if store.out.as_json:
+        store.out.document("demo", {**asdict(books), "balanced": books.balanced})
+        return
+    out = store.out
+    out.table(
+        ["", "messages"],
+        [
+            ("in", books.messages),
+            ("completed", books.completed),
+            (f"dead, after {books.failed_attempts:,} failed attempts", books.dead),
+            ("pending", books.pending),
+            ("lost", books.lost),
+        ],
+    )
+    words = ", ".join(f"{word} {count:,}" for word, count in books.top)
+    out.line()
+    out.line(f"{books.words:,} of {books.expected_words:,} words counted: {words}, ...")
+    out.line(f"{books.seconds:.1f} s, one worker killed on the way.")
+    if books.balanced:
+        out.line("The books balance.", fg="green", bold=True)
+    else:
+        out.line("The books do NOT balance.", fg="red", bold=True)
+
+
+def _keep(store: Store, acker: Acker) -> None:
+    from redis_acker.cli.demo_traffic import traffic
+
+    options = f"--url {acker.urls[0]} -n {acker.namespace}" if len(acker.urls) == 1 else f"-n {acker.namespace}"
+    out = store.out
+    out.line()
+    out.line("A spout 'orders' goes on: most of its messages complete, some fail, some time out.")
+    out.line("In a second terminal:")
+    for command in ("top", "stats", "pending", "inspect <a root that pending shows>", "drain --dry-run", "dead list"):
+        out.line(f"  {sys.argv[0]} {command} {options}")
+    out.line("Ctrl-C ends it.")
+    sys.stdout.flush()
+    stop = threading.Event()
+    try:
+        traffic(acker, stop)
+    except KeyboardInterrupt:
+        stop.set()

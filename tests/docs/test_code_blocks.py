@@ -1,8 +1,9 @@
 """Every code block of README.md and docs/ does what the page says.
 
 python  run; the blocks of a page share one namespace, and REDIS_ACKER_URL names a fresh server
-output  what the python block before it prints
-sh      make targets must exist; redis-acker is run; benchmarks must know their options
+output  what the block before it prints
+sh      with redis-acker: run, after the python blocks of the page, on the same server and in the same directory;
+        others: make targets must exist, benchmarks must know their options
 text    not run: a picture, or something that needs another kind of server
 """
 
@@ -11,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,11 +26,28 @@ KINDS = {"python", "output", "sh", "text"}
 MARK = "\x00"
 
 PYTHON_PAGES = [page for page in PAGES if any(block.kind == "python" for block in blocks(page))]
+
+
+#: Starting Spark takes seconds, and many seconds on a busy machine.
+TIMEOUT_S = 60
+SPARK_TIMEOUT_S = 300
+
+
+def uses_spark(page: Path) -> bool:
+    return any("pyspark" in block.code for block in blocks(page))
+
+
+def is_run(block: Block) -> bool:
+    """Whether it is a block of commands that are run."""
+    return block.kind == "sh" and re.search(r"\bredis-acker\b", block.code) is not None
+
+
+SHELL_PAGES = [page for page in PAGES if any(map(is_run, blocks(page)))]
 SHELL_LINES = [
     (name_of(page), line)
     for page in PAGES
     for block in blocks(page)
-    if block.kind == "sh"
+    if block.kind == "sh" and not is_run(block)
     for line in block.code.splitlines()
     if line and not line.startswith("#")
 ]
@@ -43,23 +62,35 @@ def test_every_block_says_what_it_is(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name_of)
 def test_the_python_blocks_of_a_page_run_and_print_what_it_says(page: Path, tmp_path: Path) -> None:
-    found = [block for block in blocks(page) if block.kind in ("python", "output")]
-    script = tmp_path / page.name
-    script.write_text(_as_script([block for block in found if block.kind == "python"]), encoding="utf-8")
-
     with EmbeddedServer() as server:
-        ran = subprocess.run(
-            [sys.executable, script],
-            env={**os.environ, "REDIS_ACKER_URL": server.url},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        ran = _run_python(page, tmp_path, server)
 
     assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""
-    assert ran.stdout.split(MARK)[:-1] == _expected(found)
+    assert uses_spark(page) or ran.stderr == ""  # Spark logs how it starts
+    assert ran.stdout.split(MARK)[:-1] == list(_expected(page, lambda block: block.kind == "python").values())
+
+
+@pytest.mark.parametrize("page", SHELL_PAGES, ids=name_of)
+def test_the_commands_of_a_page_run_and_print_what_it_says(page: Path, tmp_path: Path) -> None:
+    with EmbeddedServer() as server:
+        if page in PYTHON_PAGES:
+            assert _run_python(page, tmp_path, server).returncode == 0
+        for line, output in _expected(page, is_run).items():
+            [block] = [one for one in blocks(page) if one.line == line]
+            ran = subprocess.run(
+                ["bash", "-eu", "-c", block.code],
+                env={
+                    **os.environ,
+                    "REDIS_ACKER_URL": server.url,
+                    "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}",
+                },
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            assert ran.returncode == 0, f"{name_of(page)}:{line}: {ran.stderr}"
+            assert not output or ran.stdout == output
 
 
 @pytest.mark.parametrize(("page", "line"), SHELL_LINES)
@@ -68,8 +99,6 @@ def test_a_shell_line_works(page: str, line: str) -> None:
 
     if words[0] == "make":
         assert set(words[1:]) <= _make_targets()
-    elif words[0] == "redis-acker":
-        subprocess.run([Path(sys.prefix, "bin", words[0]), *words[1:]], check=True, timeout=60, stdout=subprocess.PIPE)
     else:
         assert words[:3] == [".venv/bin/python", "-m", "benchmarks"], f"do not know how to check {line!r}"
         command = [sys.executable, "-m", "benchmarks", *words[3:], "--help"]
@@ -78,6 +107,24 @@ def test_a_shell_line_works(page: str, line: str) -> None:
 
 def test_the_readme_has_code_that_runs_by_line_20() -> None:
     assert next(block.line for block in blocks(ROOT / "README.md") if block.kind == "python") <= 20
+
+
+def _run_python(page: Path, directory: Path, server: EmbeddedServer) -> subprocess.CompletedProcess[str]:
+    script = directory / page.name
+    script.write_text(_as_script([block for block in blocks(page) if block.kind == "python"]), encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, script],
+        env={
+            **os.environ,
+            "REDIS_ACKER_URL": server.url,
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=SPARK_TIMEOUT_S if uses_spark(page) else TIMEOUT_S,
+    )
 
 
 def _as_script(found: list[Block]) -> str:
@@ -89,15 +136,14 @@ def _as_script(found: list[Block]) -> str:
     return "\n".join(lines)
 
 
-def _expected(found: list[Block]) -> list[str]:
-    """What each python block prints; nothing where no output block follows."""
-    expected: list[str] = []
-    for block in found:
-        if block.kind == "python":
-            expected.append("")
-        else:
-            expected[-1] = block.code
-    return expected
+def _expected(page: Path, chosen: Callable[[Block], bool]) -> dict[int, str]:
+    """What each chosen block prints, by its line; nothing where no output block follows."""
+    found = blocks(page)
+    return {
+        block.line: after.code if after is not None and after.kind == "output" else ""
+        for block, after in zip(found, [*found[1:], None], strict=True)
+        if chosen(block)
+    }
 
 
 def _make_targets() -> set[str]:

@@ -9,7 +9,11 @@ import pytest
 import redis
 
 from redis_acker import new_edges
+from redis_acker.draining import Choice, Drain
 from redis_acker.lease import Lease
+from redis_acker.owners import Owner
+from redis_acker.replay_requests import ReplayRequests, Requested
+from redis_acker.retries import DeadLetter, DeadLetters, FailedAttempt, RetryBook
 from redis_acker.scripts import script
 from redis_acker.transport import Argument, Command
 from tests.backends import Backend, Servers, make_backend
@@ -41,9 +45,34 @@ def run_everything(ledger: Ledger) -> None:
     lease = Lease(acker, SPOUT)
     lease.renew()
     lease.give_up()
+    drain_and_replay(ledger)
     for spout in (SPOUT, "payments"):
         ledger.completions(spout)
         ledger.failures(spout)
+
+
+def drain_and_replay(ledger: Ledger) -> None:
+    """Takes failures by hand, in part and whole, puts them back, asks for replays, also of a dead letter."""
+    acker = ledger.acker
+    part = list(Drain(acker, Owner.here("a test"), Choice(spout=SPOUT, limit=3)).batches())
+    assert sum(len(one.failure) for batch in part for one in batch) == 3
+    drain = Drain(acker, Owner("elsewhere", 1, ""), Choice(spout=SPOUT), take_over=True)
+    taken = [one for batch in drain.batches() for one in batch]
+    roots = [root for one in taken for root in one.roots()]
+    assert len({root.root for root in roots}) == len(roots) == 70
+    requests, book = ReplayRequests(acker), RetryBook(acker, SPOUT)
+    assert requests.request(roots) == Requested(noted=70, again=0)
+    assert requests.request(roots) == Requested(noted=0, again=70)
+    requests.confirm(roots)
+    letter = DeadLetter("dead", SPOUT, [FailedAttempt(5, "failed", "", "", 1)], False, [1])
+    book.bury(letter)
+    assert DeadLetters(acker).replay(letter)
+    for request in book.requests():
+        book.accept(request, is_news=True)
+    assert len(book.load(requests=False)) == 71
+    book.forget(book.load())
+    keys, number = acker.shard_keys[0], acker.spout_number(SPOUT)
+    assert acker.transport.run_one(Command(0, ("DEL", keys.replayed(number)))) == 1
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from redis_acker import Acker, Failure, Rotator
-from redis_acker.retries import DeadLetter, RetryBook
+from redis_acker.retries import DeadLetter, DeadLetters
 from tests.backends import Backend
 from tests.clock import Clock
 
@@ -64,7 +64,7 @@ class Store:
         return sorted(int(root) for failure in self.failures(spout) for root in failure.roots)
 
     def dead_letters(self, spout: str) -> list[DeadLetter]:
-        return RetryBook(self.acker, spout).dead_letters()
+        return list(DeadLetters(self.acker, spout=spout))
 
     def keys(self) -> set[str]:
         """Names of the keys there are, without namespace and number of a spout."""

@@ -51,7 +51,7 @@ def start_owner(ending: str) -> tuple[subprocess.Popen[str], int, Path]:
 
 
 def is_running(pid: int) -> bool:
-    return leftovers._started(pid) != ""
+    return leftovers.start_of(pid) != ""
 
 
 def test_it_answers_with_the_password(server: EmbeddedServer) -> None:
@@ -251,4 +251,4 @@ def test_a_registry_open_to_others_is_refused() -> None:
 
 
 def test_the_owner_is_this_process(server: EmbeddedServer) -> None:
-    assert server.directory.name.startswith(f"{os.getpid()}-{leftovers._started(os.getpid())}-")
+    assert server.directory.name.startswith(f"{os.getpid()}-{leftovers.start_of(os.getpid())}-")

@@ -1,12 +1,13 @@
 """One file spells all keys, and each of them belongs to one shard of one namespace."""
 
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from redis.crc import key_slot
 
 import redis_acker
-from redis_acker.keys import ShardKeys
+from redis_acker.keys import ShardKeys, key_patterns
 
 PACKAGE = Path(redis_acker.__file__).parent
 SOURCES = sorted([*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "spark_integration").rglob("*.py")])
@@ -14,7 +15,8 @@ SOURCES = sorted([*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "spark_integration"
 
 def every_key(keys: ShardKeys) -> list[str]:
     spelt = [keys.meta, keys.spouts, keys.sequences, keys.expired_heads, *keys.with_streams([1, 2])]
-    return [*spelt, keys.lease(1), keys.retries(1), keys.dead(1)]
+    by_spout = (keys.lease, keys.retries, keys.dead, keys.requests, keys.replayed, keys.taken, keys.run)
+    return [*spelt, *(spell(1) for spell in by_spout), *map(keys.heads, range(4)), keys.failed_rows("run")]
 
 
 def test_no_other_file_spells_a_key() -> None:
@@ -31,8 +33,19 @@ def test_every_method_of_the_keys_is_looked_at_here() -> None:
     names = {name for name in vars(ShardKeys) if not name.startswith("_")}
     assert names == {
         *("meta", "spouts", "sequences", "expired_heads", "fixed", "with_streams", "completions", "failures"),
-        *("lease", "retries", "dead"),
+        *("lease", "retries", "dead", "requests", "replayed", "taken", "run", "failed_rows", "heads"),
     }
+
+
+def test_patterns_match_the_keys_of_their_namespace_alone() -> None:
+    of_blocks, of_all = key_patterns("ns", "blocks"), key_patterns("ns", "all")
+    keys = ShardKeys("ns", 11, 3)
+    assert all(any(fnmatchcase(key, one) for one in of_all) for key in every_key(keys))
+    assert all(any(fnmatchcase(key, one) for one in of_blocks) for key in keys.with_streams([1, 2]))
+    assert fnmatchcase(keys.failed_rows("run"), key_patterns("ns", "rows")[0])
+    for key in (keys.dead(1), keys.retries(1), keys.spouts, *every_key(ShardKeys("ns2", 1, 3))):
+        assert not any(fnmatchcase(key, one) for one in of_blocks)
+    assert not any(fnmatchcase(key, one) for one in of_all for key in every_key(ShardKeys("ns2", 1, 3)))
 
 
 def test_all_keys_of_a_shard_are_in_one_slot() -> None:

@@ -36,6 +36,19 @@ def test_a_round_says_what_it_did_and_when_the_next_is_due(acker: Acker, clock: 
     assert rotator.once() == Rotation(turned=3, expired=5, orphans=1, due_in_ms=TICK_MS - 100)
 
 
+def test_after_a_year_without_rotator_all_that_is_due_expires_in_a_few_steps(acker: Acker, clock: Clock) -> None:
+    roots = start(acker, 5)
+    clock.advance(TICK_MS - 1)
+    acker.extend(roots[:1])
+    clock.advance(365 * 24 * 3600 * 1000)
+    rotation = Rotator(acker).once()
+    assert (rotation.expired, rotation.due_in_ms) == (5, 0)
+    assert rotation.turned <= acker.settings.buckets + 2
+    start(acker, 3)
+    clock.advance(3 * TICK_MS)
+    assert Rotator(acker).once().expired == 3
+
+
 def test_every_shard_is_rotated(namespace: str, clock: Clock) -> None:
     with Acker(fake_redis(), namespace=namespace, shards=5, block_size=1, clock=clock) as acker:
         start(acker, 50)

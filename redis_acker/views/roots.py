@@ -1,69 +1,34 @@
-"""Read-only views of the store: counters, one root, pages of pending roots. None of them blocks the server."""
+"""One root, and pages of pending roots."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from struct import unpack_from
+from heapq import nlargest
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from redis_acker.errors import BadInput
+from redis_acker.errors import BadInput, UnknownSpout
 from redis_acker.ids import blocks_of, indexes_of, shards_of, spout_of
 from redis_acker.message_ids import MessageId, unpack_ids
-from redis_acker.outcomes import age_ms, live_indexes
+from redis_acker.outcomes import age_ms
 from redis_acker.transport import Argument, Command
+from redis_acker.views.heads import read_head
 
 if TYPE_CHECKING:
     from redis_acker.acker import Acker
 
 PAGE_BLOCKS = 50
-"""Blocks read at once in a listing."""
+"""Blocks read at once in a listing, at least."""
 
-_INITIALISED, _HAS_BITMAP, _HAS_TICKS = 1, 2, 4
-_INLINE = 8
-_FIXED_BYTES = 8
+_PAGE_ROOTS = 25_000
+_MOST_BLOCKS = 100
+"""Lone roots are read in larger pages. Measured on Redis 7.0 a call took 0.4 ms for 50 of them, 3 ms for 500."""
 
-
-@dataclass(frozen=True)
-class SpoutStats:
-    """Roots of one spout since the namespace began."""
-
-    name: str
-    initialised: int
-    completed: int
-    failed: int
-    timeout: int
-
-    @property
-    def pending(self) -> int:
-        return self.initialised - self.completed - self.failed - self.timeout
-
-
-@dataclass(frozen=True)
-class ShardStats:
-    """One shard."""
-
-    shard: int
-    pending: int
-    late: int
-    """Acks and fails for roots that were finished."""
-    duplicates: int
-    """Ack vals and inits recognised as second deliveries."""
-    orphans: int
-    """Records that expired because their init never came."""
-    tick: int
-    waits: int
-    """Times a rotation was due but had to wait for the drain of the last one: timeouts came later than they should."""
-
-
-@dataclass(frozen=True)
-class Stats:
-    """The counters of a namespace."""
-
-    spouts: list[SpoutStats]
-    shards: list[ShardStats]
+SORTED_ROOTS = 100_000
+"""Roots of a listing that are looked at to find the oldest: it begins with the oldest bucket, in no order inside."""
 
 
 @dataclass(frozen=True)
@@ -96,30 +61,6 @@ class RootState:
     bucket: int | None = None
     expires_in_ms: int | None = None
     """Until the rotation that expires it; 0 when it is overdue."""
-
-
-def read_stats(acker: Acker) -> Stats:
-    flats = acker.transport.run(Command(shard, ("HGETALL", keys.meta)) for shard, keys in enumerate(acker.shard_keys))
-    metas = [{name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)} for flat in flats]
-
-    def total(name: str, number: int) -> int:
-        return sum(int(meta.get(f"{name}:{number}", 0)) for meta in metas)
-
-    spouts = [
-        SpoutStats(name, *(total(event, number) for event in ("initialised", "completed", "failed", "timeout")))
-        for number, name in sorted(acker.spout_names().items())
-    ]
-    return Stats(spouts, [_shard_stats(shard, meta) for shard, meta in enumerate(metas)])
-
-
-def _shard_stats(shard: int, meta: dict[str, Any]) -> ShardStats:
-    pending = 0
-    for name, value in meta.items():
-        event, _, number = name.partition(":")
-        if number:
-            pending += int(value) if event == "initialised" else -int(value)
-    rest = (int(meta.get(name, 0)) for name in ("late", "duplicates", "orphans", "tick", "waits"))
-    return ShardStats(shard, pending, *rest)
 
 
 def inspect(acker: Acker, root: int) -> RootState:
@@ -162,7 +103,7 @@ def list_pending(acker: Acker, *, spout: str | None, shard: int | None, older_th
     unless it is extended meanwhile."""
     names = acker.spout_names()
     if spout is not None and spout not in names.values():
-        raise BadInput(f"Namespace {acker.namespace!r} has no spout {spout!r}: it has {sorted(names.values())}.")
+        raise UnknownSpout(f"Namespace {acker.namespace!r} has no spout {spout!r}: it has {sorted(names.values())}.")
     if shard is not None and (not isinstance(shard, int) or not 0 <= shard < acker.settings.shards):
         raise BadInput(f"Namespace {acker.namespace!r} has shards 0 to {acker.settings.shards - 1}, not {shard!r}.")
     shards = range(acker.settings.shards) if shard is None else [shard]
@@ -174,14 +115,28 @@ def list_pending(acker: Acker, *, spout: str | None, shard: int | None, older_th
                     yield pending
 
 
+def oldest_first(roots: Iterator[PendingRoot], limit: int, *, window: int = SORTED_ROOTS) -> list[PendingRoot]:
+    """The oldest of a listing, each once: exactly, if it is not longer than the window. Takes what it looks at."""
+    return nlargest(limit, _distinct(islice(roots, window)), key=lambda one: one.age_ms)
+
+
+def _distinct(roots: Iterator[PendingRoot]) -> Iterator[PendingRoot]:
+    seen: set[int] = set()
+    for one in roots:
+        if one.root not in seen:
+            seen.add(one.root)
+            yield one
+
+
 def _tick(acker: Acker, shard: int) -> bytes:
     return acker.transport.run_one(Command(shard, ("HGET", acker.shard_keys[shard].meta, "tick"))) or b"0"
 
 
 def _list_bucket(acker: Acker, shard: int, born: int, bucket: int, names: dict[int, str]) -> Iterator[PendingRoot]:
     cursor: Any = b"0"
+    blocks = max(PAGE_BLOCKS, min(_MOST_BLOCKS, _PAGE_ROOTS // acker.settings.block_size))
     while True:
-        command = acker.block_command("page", shard, [], [born, cursor, PAGE_BLOCKS])
+        command = acker.block_command("page", shard, [], [born, cursor, blocks])
         cursor, flat, now_ms = acker.transport.run_one(command)
         for block, head, packed_ids in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
             record = read_head(head)
@@ -195,27 +150,3 @@ def _list_bucket(acker: Acker, shard: int, born: int, bucket: int, names: dict[i
                 yield PendingRoot(first + index, name, shard, ids[index], attempts[index], age, bucket)
         if cursor == b"0":
             return
-
-
-@dataclass(frozen=True)
-class Head:
-    """What a listing needs of a head; lua/lib/record.lua describes it."""
-
-    initialised: bool
-    size: int
-    birth: int
-    live: list[int]
-    ticks: tuple[int, ...] | None
-
-
-def read_head(head: bytes) -> Head:
-    flags, size = unpack_from(">BH", head)
-    birth = int.from_bytes(head[3:8], "big")
-    at = _FIXED_BYTES + (8 * size if size <= _INLINE else 0)
-    live = list(range(size))
-    if flags & _HAS_BITMAP:
-        bitmap_bytes = (size + 7) // 8
-        live = live_indexes(head[at + 2 : at + 2 + bitmap_bytes])
-        at += 2 + bitmap_bytes
-    ticks = unpack_from(f">{size}I", head, at) if flags & _HAS_TICKS else None
-    return Head(bool(flags & _INITIALISED), size, birth, live, ticks)

@@ -1,0 +1,217 @@
+"""`redis-acker stats`: the whole namespace in a few tables."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from redis_acker.cli.options import DURATION, Store, store_options
+from redis_acker.cli.output import Output, Row, byte_size, duration
+from redis_acker.probes import is_overdue
+
+if TYPE_CHECKING:
+    from redis_acker.views.overview import Overview, Rates, SpoutView
+
+
+MOST_ROWS = 20
+"""Spouts and shards that people are shown; JSON has all."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a frame."""
+
+    columns: tuple[str, ...]
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is shown at one moment, by stats and by top."""
+
+    title: str
+    summary: str
+    tables: list[Table]
+
+
+@click.command()
+@click.option(
+    "--interval", type=DURATION, default="1s", metavar="TIME", show_default=True, help="Measure rates over this time."
+)
+@store_options
+def stats(store: Store, interval: int) -> None:
+    """Show counters, rates, ages and memory.
+
+    Pending roots by spout and shard, roots per second, the age of the oldest
+    root, failures by reason, what waits in the streams, and the memory of every
+    server. Counters count from the beginning of the namespace.
+
+    \b
+    Examples:
+      redis-acker stats
+      redis-acker stats --interval 10s
+      redis-acker stats --json | jq '.spouts[] | {name, pending, oldest_ms}'
+    """
+    from redis_acker.views.overview import rates, read_overview
+
+    before = read_overview(store.acker, most_blocks=0)
+    time.sleep(interval / 1000)
+    after = read_overview(store.acker)
+    if store.out.as_json:
+        store.out.document("stats", as_json(after, rates(before, after)))
+    else:
+        show(store.out, frame(after, rates(before, after)))
+
+
+def show(out: Output, found: Frame) -> None:
+    out.line(found.title, bold=True)
+    out.line(found.summary)
+    for table in found.tables:
+        if table.rows:
+            out.line()
+            out.table(table.columns, table.rows)
+
+
+def frame(view: Overview, speed: dict[str, Rates]) -> Frame:
+    settings = view.settings
+    title = (
+        f"{view.namespace}: {view.pending:,} pending, timeout {duration(settings.timeout_ms)}, "
+        f"{settings.buckets} buckets, {settings.shards} shard{'' if settings.shards == 1 else 's'}"
+    )
+    if max(len(view.spouts), len(view.shards)) > MOST_ROWS:
+        title += f"; the {MOST_ROWS} busiest spouts and shards are shown"
+    return Frame(title, _summary(view), [_now(view, speed), _so_far(view), _shards(view), _servers(view)])
+
+
+def _summary(view: Overview) -> str:
+    if view.pending <= 0:
+        oldest = "No root is pending"
+    elif view.oldest_ms is None:
+        oldest = "The oldest root was not found"
+    else:
+        oldest = f"The oldest root is {duration(view.oldest_ms)} old"
+        oldest += "" if view.is_oldest_exact else " or more"
+    if is_overdue(-view.overdue_ms, view.settings.tick_ms):
+        return f"{oldest}; rotation is {duration(view.overdue_ms)} overdue: does a rotator run?"
+    due_ms = min(one.due_in_ms for one in view.shards)
+    return f"{oldest}; the next rotation is due {f'in {duration(due_ms)}' if due_ms > 0 else 'now'}."
+
+
+def busiest(view: Overview) -> list[SpoutView]:
+    """The spouts with most pending roots: a screen has no room for hundreds."""
+    return sorted(view.spouts, key=lambda one: (-one.stats.pending, one.name))[:MOST_ROWS]
+
+
+def _now(view: Overview, speed: dict[str, Rates]) -> Table:
+    rows: list[Row] = [
+        (
+            one.name,
+            one.stats.pending,
+            duration(one.oldest_ms),
+            f"{speed[one.name].initialised:,.0f}",
+            f"{speed[one.name].completed:,.0f}",
+            f"{speed[one.name].failed:,.0f}",
+            f"{speed[one.name].timeout:,.0f}",
+        )
+        for one in busiest(view)
+    ]
+    return Table(("spout", "pending", "oldest", "init/s", "completed/s", "failed/s", "timeout/s"), rows)
+
+
+def _so_far(view: Overview) -> Table:
+    rows: list[Row] = [
+        (
+            one.name,
+            one.stats.initialised,
+            one.stats.completed,
+            one.stats.failed,
+            one.stats.timeout,
+            one.retries,
+            one.dead,
+            one.unread_completions + one.unread_failures,
+        )
+        for one in busiest(view)
+    ]
+    return Table(("spout", "init", "completed", "failed", "timeout", "retries", "dead", "unread"), rows)
+
+
+def _shards(view: Overview) -> Table:
+    rows: list[Row] = [
+        (
+            str(one.shard),
+            one.stats.pending,
+            duration(one.oldest_ms),
+            duration(one.due_in_ms),
+            one.stats.waits,
+            one.stats.late,
+            one.stats.duplicates,
+            one.stats.orphans,
+            one.server,
+        )
+        for one in sorted(view.shards, key=lambda one: -one.stats.pending)[:MOST_ROWS]
+    ]
+    return Table(("shard", "pending", "oldest", "due in", "waits", "late", "dupl.", "orphans", "server"), rows)
+
+
+def _servers(view: Overview) -> Table:
+    rows: list[Row] = [
+        (
+            one.address,
+            one.version or one.error,
+            byte_size(one.used_memory),
+            byte_size(one.max_memory) if one.max_memory else "no limit" if one.info else None,
+            None if one.latency_ms is None else f"{one.latency_ms:.1f} ms",
+        )
+        for one in view.servers
+    ]
+    return Table(("server", "version", "memory", "of", "latency"), rows)
+
+
+def as_json(view: Overview, speed: dict[str, Rates]) -> dict[str, Any]:
+    """An overview in the words of the schema."""
+    return {
+        "namespace": view.namespace,
+        "settings": asdict(view.settings),
+        "pending": view.pending,
+        "oldest_ms": view.oldest_ms,
+        "is_oldest_exact": view.is_oldest_exact,
+        "rotation_overdue_ms": view.overdue_ms,
+        "spouts": [
+            {
+                **asdict(one.stats),
+                "pending": one.stats.pending,
+                "oldest_ms": one.oldest_ms,
+                "per_second": {name: round(value, 2) for name, value in asdict(speed[one.name]).items()},
+                "retries": one.retries,
+                "dead": one.dead,
+                "unread_completions": one.unread_completions,
+                "unread_failures": one.unread_failures,
+            }
+            for one in view.spouts
+        ],
+        "shards": [
+            {
+                **asdict(one.stats),
+                "server": one.server,
+                "oldest_ms": one.oldest_ms,
+                "due_in_ms": one.due_in_ms,
+                "expired_blocks": one.expired_blocks,
+            }
+            for one in view.shards
+        ],
+        "servers": [
+            {
+                "address": one.address,
+                "shards": list(one.shards),
+                "version": one.version,
+                "error": one.error,
+                "latency_ms": None if one.latency_ms is None else round(one.latency_ms, 3),
+                "used_memory": one.used_memory,
+                "max_memory": one.max_memory,
+            }
+            for one in view.servers
+        ],
+    }

@@ -1,0 +1,90 @@
+"""Which roles a user may play, as far as the server tells."""
+
+from __future__ import annotations
+
+import redis
+
+from redis_acker.keys import ShardKeys
+from redis_acker.roles import ROLES, Role
+from redis_acker.views.servers import ask
+
+_K = "<key>"
+
+# Arguments with which the server can judge a command without running it; of those that are not named here, a key.
+_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "bitop": ("XOR", _K, _K),
+    "cluster|slots": (),
+    "command": (),
+    "evalsha": ("0" * 40, "1", _K),
+    "hdel": (_K, "f"),
+    "hget": (_K, "f"),
+    "hincrby": (_K, "f", "1"),
+    "hmget": (_K, "f"),
+    "hscan": (_K, "0"),
+    "hset": (_K, "f", "v"),
+    "info": (),
+    "mset": (_K, "v"),
+    "pexpire": (_K, "1"),
+    "ping": (),
+    "rename": (_K, _K),
+    "script|load": ("return 1",),
+    "select": ("0",),
+    "set": (_K, "v"),
+    "setrange": (_K, "0", "v"),
+    "time": (),
+    "xack": (_K, "g", "0-1"),
+    "xadd": (_K, "*", "f", "v"),
+    "xautoclaim": (_K, "g", "c", "0", "0"),
+    "xclaim": (_K, "g", "c", "0", "0-1"),
+    "xdel": (_K, "0-1"),
+    "xgroup|create": (_K, "g", "0"),
+    "xgroup|delconsumer": (_K, "g", "c"),
+    "xinfo|consumers": (_K, "g"),
+    "xpending": (_K, "g"),
+    "xrange": (_K, "-", "+"),
+    "xreadgroup": ("GROUP", "g", "c", "STREAMS", _K, ">"),
+    "xrevrange": (_K, "+", "-"),
+    "zadd": (_K, "0", "m"),
+    "zmscore": (_K, "m"),
+    "zrangebyscore": (_K, "0", "0"),
+    "zrem": (_K, "m"),
+    "zscore": (_K, "m"),
+}
+
+
+_NOT_NEEDED_EVERYWHERE = ("info", "command", "cluster|slots", "select")
+"""Clients go on without the first, and send the others only to clusters, and to databases other than 0."""
+
+
+def missing_rights(client: redis.Redis, namespace: str) -> dict[str, list[str]] | None:
+    """For each role the commands that this user may not send to the namespace.
+
+    None where the server does not tell: before Redis 7.0, or to a user without the right to ask.
+    """
+    user = ask(client, "ACL", "WHOAMI")
+    if user is None or _allows(client, _text(user), "ping", namespace) is None:
+        return None
+    needed = {name: _commands(role, namespace) for name, role in ROLES.items()}
+    missing = {
+        command
+        for command in {command for commands in needed.values() for command in commands}
+        if _allows(client, _text(user), command, namespace) is False
+    }
+    return {name: [command for command in commands if command in missing] for name, commands in needed.items()}
+
+
+def _commands(role: Role, namespace: str) -> list[str]:
+    allowed = {rule[1:] for rule in role.rules(namespace) if rule.startswith("+")}
+    return sorted(allowed.difference(_NOT_NEEDED_EVERYWHERE))
+
+
+def _allows(client: redis.Redis, user: str, command: str, namespace: str) -> bool | None:
+    """None: the server cannot judge it."""
+    key = ShardKeys(namespace, 0, 0).meta
+    arguments = [key if word == _K else word for word in _ARGUMENTS.get(command, (_K,))]
+    answer = ask(client, "ACL", "DRYRUN", user, *command.split("|"), *arguments)
+    return None if answer is None else _text(answer).upper() in ("OK", "TRUE")
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

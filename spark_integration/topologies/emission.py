@@ -1,0 +1,101 @@
+"""What a task emits: its edges, its place in the order of things, and the rows that carry it on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from struct import pack
+from typing import Any
+
+from redis_acker.bolt import TaskContext
+from redis_acker.bolt_task import Inbox, LocalRouter
+from redis_acker.tuples import Tuple
+from spark_integration.topologies.plan import Plan
+from spark_integration.topologies.wire import Delivery, Row, pack_deliveries, pack_values
+
+CHUNK_BYTES = 1 << 20
+"""Deliveries are sent on when there is about this much of them."""
+
+
+class Emission:
+    """Edges and keys of what a task emits.
+
+    Both are made of the tuple at hand and the place among what is emitted for it, edges of the values too: a task that
+    Spark runs again gives the same edges to the same values. A bolt that emits something else in its second run gives
+    it other edges. So what one run emitted never stands for what another did, and the roots do not complete.
+    """
+
+    def __init__(self, run: bytes) -> None:
+        """run makes the edges differ from those of other runs."""
+        self._run = run
+        self.values = self._digest = b""
+
+    def at(self, key: bytes) -> None:
+        """From now on the tuple with this key is at hand."""
+        self._key = key
+        self._edges = self._deliveries = 0
+
+    def begin(self, values: Sequence[Any]) -> None:
+        """These values are emitted next."""
+        self.values = pack_values(values)
+        self._digest = blake2b(self.values, digest_size=16).digest()
+
+    def new_edge(self) -> int:
+        self._edges += 1
+        content = self._key + pack(">I", self._edges) + self._digest
+        return int.from_bytes(blake2b(content, digest_size=8, key=self._run).digest(), "big") or 1
+
+    def new_key(self) -> bytes:
+        self._deliveries += 1
+        return self._key + pack(">I", self._deliveries)
+
+
+class Outbox:
+    """Deliveries of a task that are on their way to other tasks."""
+
+    def __init__(self, plan: Plan, emission: Emission, level: int) -> None:
+        self._plan, self._emission = plan, emission
+        self._next_level = level + 1
+        self._numbers = {source: number for number, source in enumerate(plan.sources)}
+        self._waiting: dict[int, list[Delivery]] = {}
+        self._bytes = 0
+        self.inboxes: dict[str, list[Inbox]] = {
+            name: [_ToTask(self, task) for task in tasks] for name, tasks in plan.tasks_of.items()
+        }
+
+    def is_full(self) -> bool:
+        return self._bytes > CHUNK_BYTES
+
+    def put(self, task: int, tup: Tuple) -> None:
+        source = self._numbers[tup.component, tup.stream]
+        one = Delivery(self._emission.new_key(), source, tup.anchors.to_bytes(), self._emission.values)
+        self._waiting.setdefault(task, []).append(one)
+        self._bytes += len(one.values) + len(one.anchors) + len(one.key)
+
+    def take(self) -> list[Row]:
+        waiting, self._waiting, self._bytes = self._waiting, {}, 0
+        return [self._plan.address(task, pack_deliveries(some), self._next_level) for task, some in waiting.items()]
+
+
+class _ToTask:
+    def __init__(self, outbox: Outbox, task: int) -> None:
+        self._outbox, self._task = outbox, task
+
+    def put(self, tup: Tuple) -> None:
+        self._outbox.put(self._task, tup)
+
+
+class Outlet(LocalRouter):
+    """Routes what a bolt emits, as in one process; the tasks are elsewhere."""
+
+    def __init__(self, plan: Plan, emitter: TaskContext, outbox: Outbox, emission: Emission) -> None:
+        super().__init__(plan.topology, emitter, outbox.inboxes)
+        self._emission = emission
+
+    def targets(self, stream: str, values: Sequence[Any]) -> list[Inbox]:
+        found = super().targets(stream, values)
+        if found:
+            self._emission.begin(
+                values
+            )  # before anything is linked: values that cannot be pickled leave no edge behind
+        return found

@@ -1,0 +1,38 @@
+"""Fixtures: a namespace on a real server, and the console script pointed at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.backends import Servers
+from tests.cli.acting_commands.shop import Shop
+
+NewShop = Callable[..., Shop]
+
+
+@pytest.fixture
+def new_shop(servers: Servers, namespace: str) -> Iterator[NewShop]:
+    """new_shop("valkey-9.1", timeout_ms=1): a shop with a namespace of its own."""
+    made: list[tuple[str, Shop]] = []
+    numbers = count()
+
+    def make(kind: str = "redis-7.0", **settings: Any) -> Shop:
+        shop = Shop(servers.get(kind).url, f"{namespace}-{next(numbers)}", **settings)
+        made.append((kind, shop))
+        return shop
+
+    yield make
+    for kind, shop in made:
+        shop.acker.close()
+        client = servers.client(kind)
+        for key in client.scan_iter(match=f"*{namespace}*", count=1000):
+            client.delete(key)
+
+
+@pytest.fixture
+def shop(new_shop: NewShop) -> Shop:
+    return new_shop()

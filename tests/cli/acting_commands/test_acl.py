@@ -1,0 +1,273 @@
+"""`redis-acker acl`: each role can do what it is for, with exactly the rules that are printed, and nothing else."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from redis_acker import Acker, Anchors, RetryPolicy, Rotator, SpoutDriver, new_edges
+from redis_acker.errors import AccessDenied
+from redis_acker.retries import DeadLetters, RetryBook
+from redis_acker.roles import ROLES
+from redis_acker.sources.iterable import IterableSpout
+from redis_acker.transport import Command
+from tests.backends import Servers, make_backend
+from tests.cli.acting_commands.shop import SPOUT, Shop, ids_of, lines
+from tests.cli.runs import redis_acker
+from tests.servers import Cluster, Server, start_server
+from tests.waiting import wait_until
+
+PASSWORD = "geheim"
+
+
+class House:
+    """A server, or a cluster, with a namespace, and users that are made of what the command prints."""
+
+    def __init__(self, server: Server | Cluster, namespace: str, timeout_ms: int) -> None:
+        self.server, self.namespace = server, namespace
+        self.nodes = server.nodes if isinstance(server, Cluster) else [server]
+        self.shop = Shop(server.url, namespace, timeout_ms=timeout_ms, buckets=2)
+
+    def close(self) -> None:
+        self.shop.acker.close()
+        for node in self.nodes:
+            with node.client() as client:
+                client.acl_deluser(*(f"{self.namespace}-{role}" for role in ROLES))
+
+    def url(self, role: str) -> str:
+        """With which a user of the role logs in."""
+        ran = redis_acker("acl", "--role", role, "--namespace", self.namespace)
+        assert ran.returncode == 0
+        words = shlex.split(ran.stdout)
+        assert words[:3] == ["ACL", "SETUSER", f"{self.namespace}-{role}"]
+        for node in self.nodes:
+            with node.client() as client:
+                client.execute_command(*words)
+                client.execute_command("ACL", "SETUSER", words[2], f">{PASSWORD}")
+        return self.server.url.replace("://", f"://{words[2]}:{PASSWORD}@")
+
+    def acker(self, role: str) -> Acker:
+        return Acker(self.url(role), namespace=self.namespace, create=False)
+
+    def as_user(self, role: str) -> Shop:
+        """The console script of a user."""
+        shop = object.__new__(Shop)
+        shop.environment = {**self.shop.environment, "REDIS_ACKER_URL": self.url(role)}
+        return shop
+
+    def forget_scripts(self) -> None:
+        for node in self.nodes:
+            with node.client() as client:
+                client.script_flush()
+
+
+@pytest.fixture(params=["redis-7.0", "valkey-9.1", "redis-6.2", "cluster"])
+def house(request: pytest.FixtureRequest, servers: Servers, namespace: str) -> Iterator[House]:
+    found = House(servers.get(request.param), namespace, timeout_ms=60_000)
+    yield found
+    found.close()
+    make_backend(request.param, servers).delete_keys(namespace)
+
+
+@pytest.fixture(params=["redis-7.0", "valkey-9.1"])
+def hasty_house(request: pytest.FixtureRequest, servers: Servers, namespace: str) -> Iterator[House]:
+    """Whose roots time out soon."""
+    found = House(servers.get(request.param), namespace, timeout_ms=300)
+    yield found
+    found.close()
+    make_backend(request.param, servers).delete_keys(namespace)
+
+
+def assert_stays_in_its_namespace(house: House, role: str) -> None:
+    """Neither other keys nor commands that reach further."""
+    with redis.Redis.from_url(house.nodes[0].url.replace("://", f"://{house.namespace}-{role}:{PASSWORD}@")) as client:
+        for command in (
+            ("GET", "other"),
+            ("HGETALL", f"acker:{{{house.namespace}2:0}}:meta"),
+            ("HGETALL", "acker:{other:0}:meta"),
+            ("FLUSHALL",),
+            ("KEYS", "*"),
+            ("SCAN", "0"),
+            ("CONFIG", "GET", "*"),
+            ("ACL", "WHOAMI"),
+            ("EVAL", "return 1", "0"),
+            ("SCRIPT", "FLUSH"),
+            ("CLIENT", "LIST"),
+            ("SUBSCRIBE", "x"),
+        ):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.execute_command(*command)
+    with pytest.raises(AccessDenied):
+        Acker(house.url(role), namespace=f"{house.namespace}2", retry_for_s=0)
+
+
+def test_an_executor_acks_fails_and_extends_and_no_more(house: House) -> None:
+    ours = house.shop.acker
+    roots, edges = ours.allocate(SPOUT, 30), new_edges(30)
+    ours.init(roots, edges, message_ids=[f"m{i}" for i in range(30)])
+    RetryBook(ours, SPOUT)
+    with house.acker("executor") as acker:
+        assert acker.ack(roots[:10], edges[:10]).completed == 10
+        house.forget_scripts()
+        assert acker.ack(roots[10:12], edges[10:12] ^ edges[11:13]).applied == 2
+        assert acker.fail(roots[20:22], component="parse", error="broken").failed == 2
+        assert acker.extend(roots[22:24]) == 2
+        early, early_edges = ours.allocate(SPOUT, 20), new_edges(20)
+        acker.ack(early[:5], early_edges[:5])
+        acker.fail(early[5:6])
+        assert ours.init(early, early_edges).failed == 1
+        keys, number = acker.shard_keys[0], ours.spout_number(SPOUT)
+        for command in (("HSET", keys.failed_rows("run"), "1", "x"), ("PEXPIRE", keys.failed_rows("run"), 1000)):
+            assert acker.transport.run_one(Command(0, command)) == 1, "as the workers of Spark note failed rows"
+        for name in (keys.dead(number), keys.retries(number), keys.lease(number), keys.spouts, keys.sequences):
+            with pytest.raises(AccessDenied):
+                acker.transport.run_one(_hget(name))
+        for refused in (
+            lambda: acker.allocate(SPOUT),
+            lambda: acker.stats(),
+            lambda: acker.inspect(int(roots[0])),
+            lambda: Rotator(acker).once(),
+            lambda: acker.failures(SPOUT).read(),
+        ):
+            with pytest.raises(AccessDenied):
+                refused()
+    assert_stays_in_its_namespace(house, "executor")
+
+
+def _hget(key: str) -> Any:
+    return Command(0, ("HGET", key, "x"))
+
+
+class Task:
+    """Acks even values, fails odd ones."""
+
+    def __init__(self, acker: Acker) -> None:
+        self._acker = acker
+
+    def targets(self, stream: str, values: Sequence[Any]) -> list[Any]:
+        return ["task"]
+
+    def deliver(self, target: Any, values: Sequence[Any], stream: str, anchors: Anchors) -> None:
+        [(root, edge)] = anchors.items()
+        self._acker.extend([root])
+        if values[0] % 2:
+            self._acker.fail([root], component="task", error="odd")
+        else:
+            self._acker.ack([root], [edge])
+
+
+def test_a_spout_drives_its_messages_to_completion_or_death(hasty_house: House) -> None:
+    house = hasty_house
+    with house.acker("spout") as acker:
+        for letter_replayed in (False, True):
+            driver = SpoutDriver(
+                IterableSpout([] if letter_replayed else range(10)),
+                acker,
+                Task(acker),
+                name="drive",
+                retries=RetryPolicy(max_attempts=2, first_ms=1),
+            )
+            driver.open()
+            expected = 1 if letter_replayed else 5
+            wait_until(lambda: driver.step() or driver.counters.dead == expected, 20)  # noqa: B023
+            wait_until(lambda: not driver.step() and driver.is_idle(), 20)  # noqa: B023
+            driver.close()
+            letters = DeadLetters(house.shop.acker, spout="drive")
+            assert len(letters) == 5
+            if not letter_replayed:
+                assert letters.replay(next(iter(letters)))
+        assert acker.stats().spouts
+        house.shop.start(["a"])
+        with pytest.raises(AccessDenied):
+            wait_until(lambda: Rotator(acker).once().turned and False, 5)
+    assert_stays_in_its_namespace(house, "spout")
+
+
+def test_a_rotator_lets_roots_expire_and_sees_nothing_else(hasty_house: House) -> None:
+    house = hasty_house
+    house.shop.start([f"m{i}" for i in range(20)])
+    with house.acker("rotator") as acker:
+        house.forget_scripts()
+        wait_until(lambda: Rotator(acker).once() and house.shop.acker.pending_count() == 0, 20)
+        number = house.shop.acker.spout_number(SPOUT)
+        for name in (acker.shard_keys[0].dead(number), acker.shard_keys[0].retries(number)):
+            with pytest.raises(AccessDenied):
+                acker.transport.run_one(_hget(name))
+        with pytest.raises(AccessDenied):
+            acker.failures(SPOUT).read()
+        with pytest.raises(AccessDenied):
+            acker.allocate(SPOUT)
+    assert house.as_user("rotator").run("rotate").returncode == 0
+    assert len(ids_of(house.shop.succeed("drain", "--dry-run"))) == 20
+    assert_stays_in_its_namespace(house, "rotator")
+
+
+@pytest.mark.parametrize("house", ["redis-7.0", "valkey-9.1"], indirect=True)
+def test_an_inspector_looks_and_changes_nothing(house: House) -> None:
+    roots = house.shop.start_failed(["a", "b"]).tolist()
+    user = house.as_user("inspector")
+    for command in (("pending",), ("inspect", hex(roots[0])), ("stats",), ("dead", "list"), ("health",), ("ready",)):
+        ran = user.run(*command)
+        assert ran.returncode == 0, (command, ran.stderr)
+    assert len(lines(user.succeed("drain", "--dry-run"))) == 2
+    assert "Traceback" not in user.run("doctor").stderr
+    for command in (("drain",), ("replay", "--from-store"), ("rotate",), ("extend", hex(house.shop.start(["c"])[0]))):
+        ran = user.run(*command)
+        assert (ran.returncode, ran.stdout) == (3, ""), command
+    assert_stays_in_its_namespace(house, "inspector")
+
+
+@pytest.mark.parametrize("house", ["redis-7.0", "valkey-9.1", "cluster"], indirect=True)
+def test_an_operator_runs_every_command_that_acts(house: House, tmp_path: Path) -> None:
+    user, out = house.as_user("operator"), str(tmp_path / "f.jsonl")
+    first, second, _ = house.shop.start(["a", "b", "c"]).tolist()
+    user.succeed("extend", hex(first))
+    user.succeed("fail", hex(second))
+    user.succeed("drain", "--out", out)
+    user.succeed("replay", out)
+    house.shop.start_failed(["d"])
+    user.succeed("replay", stdin=user.succeed("drain"))
+    house.shop.start_failed(["e"])
+    user.succeed("rotate")
+    user.succeed("drain")
+    user.succeed("replay", "--from-store")
+    assert {"b", "d", "e"} <= set(house.shop.requested())
+    for command in (("pending",), ("inspect", hex(first)), ("stats",), ("dead", "list")):
+        user.succeed(*command)
+    user.succeed("dead", "purge", "--all", "--yes")
+    assert_stays_in_its_namespace(house, "operator")
+
+
+def test_every_role_is_printed_for_people_and_for_programs() -> None:
+    ran = redis_acker("acl", "--namespace", "shop")
+    assert [line.split()[2] for line in ran.stdout.splitlines()] == [f"shop-{role}" for role in ROLES]
+    assert ran.stderr == "Give each user a password: ACL SETUSER <user> '>a long password'\n"
+    printed = lines(redis_acker("acl", "--namespace", "shop", "--json").stdout)
+    assert [line["role"] for line in printed] == list(ROLES)
+    assert [" ".join(line["rules"]) for line in printed] == [line.split(" ", 3)[3] for line in ran.stdout.splitlines()]
+    assert redis_acker("acl", "--role", "rotator", "--user", "rota").stdout.startswith("ACL SETUSER rota on ")
+
+
+def test_mistakes_are_explained() -> None:
+    assert redis_acker("acl", "--role", "king").returncode == 2
+    assert redis_acker("acl", "--user", "rota").returncode == 2
+    assert redis_acker("acl", "--namespace", "no way").returncode == 2
+
+
+def test_a_user_has_no_password_until_it_is_given_one_and_keeps_it() -> None:
+    server = start_server("redis-7.0")
+    words = shlex.split(redis_acker("acl", "--role", "inspector").stdout)
+    with server.client() as client:
+        client.execute_command(*words)
+        user: Any = client.acl_getuser(words[2])
+        assert (user["passwords"], "nopass" in user["flags"]) == ([], False)
+        client.execute_command("ACL", "SETUSER", words[2], f">{PASSWORD}")
+        client.execute_command(*words)
+        again: Any = client.acl_getuser(words[2])
+        assert len(again["passwords"]) == 1
+    server.stop()

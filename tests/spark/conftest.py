@@ -1,0 +1,60 @@
+"""Real Spark for tests: a local session, and a standalone cluster. Each is started once per run, when first asked for.
+
+With pytest-xdist each worker process has its own session; the tests on the cluster stay together in one of them
+(--dist loadgroup).
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.cluster import HOSTS, SMALL, StandaloneCluster, require_java
+
+CLUSTER_GROUP = "spark-cluster"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # pytest-xdist knows this mark; without it the mark means nothing.
+    config.addinivalue_line("markers", "xdist_group(name): tests that share a worker process")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(CLUSTER_GROUP))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session with two cores, in which a task may fail three times."""
+    require_java()
+    directory = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_DIRS", str(directory / "local"))
+        patch.setenv("SPARK_LOCAL_IP", HOSTS[0])
+        session = _session(directory)
+        yield session
+        session.stop()
+
+
+def _session(directory: Path) -> SparkSession:
+    builder = SparkSession.builder.master("local[2,4]").appName("redis-acker tests")
+    # Data sets of tests are small, but several tests share the session.
+    own = {"spark.driver.memory": "1g", "spark.sql.warehouse.dir": str(directory / "warehouse")}
+    for name, value in {**SMALL, **own}.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@pytest.fixture(scope="session")
+def spark_cluster() -> Iterator[StandaloneCluster]:
+    """A Master and two Workers."""
+    cluster = StandaloneCluster()
+    yield cluster
+    cluster.stop()

@@ -1,0 +1,97 @@
+"""On a real cluster: an executor is killed with its files, tasks are copied, the driver is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.backends import Backend, Servers, make_backend
+from tests.spark.cluster import Driver, StandaloneCluster
+from tests.spark.jobs.faults import FIRST_DONE, SECOND_BEGUN, Fault, Faults
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+JOB = "tests.spark.topologies.cluster_job"
+MESSAGES = 5_000
+
+
+@pytest.fixture
+def store(servers: Servers, namespace: str) -> Iterator[Backend]:
+    backend = make_backend("redis-7.0", servers)
+    yield backend
+    backend.delete_keys(namespace)
+
+
+def settings(store: Backend, namespace: str, directory: Path, plan: dict[str, Fault], **more: bool) -> dict[str, Any]:
+    return {
+        "url": store.target,
+        "namespace": namespace,
+        "directory": str(directory),
+        "plan": plan,
+        "messages": MESSAGES,
+        "random_edges": False,
+        "checksum": True,
+        **more,
+    }
+
+
+def kill_the_second_reader(driver: Driver, directory: Path, job: dict[str, Any], *, aqe: bool) -> dict[str, Any]:
+    """Kills the executor of the task that is held, whose input is then lost in part. Returns what the job says."""
+    faults = Faults(str(directory), {})
+    driver.wait_for_executors()
+    driver.start(JOB, job, aqe=aqe)
+    wait_until(lambda: faults.arrivals(SECOND_BEGUN), 90)
+    [held] = directory.glob("held on *")
+    [executor] = [one for one in driver.executors() if one.host == held.name.rpartition(" ")[2]]
+    executor.kill()
+    faults.release(SECOND_BEGUN)
+    result: dict[str, Any] = driver.result()
+    assert faults.repeats(FIRST_DONE) > 0
+    return result
+
+
+@pytest.mark.parametrize(("aqe", "checksum"), [(True, False), (False, True)])
+def test_a_stage_that_is_run_again_after_an_executor_was_killed_is_counted_once(
+    spark_cluster: StandaloneCluster, store: Backend, namespace: str, tmp_path: Path, aqe: bool, checksum: bool
+) -> None:
+    job = settings(store, namespace, tmp_path, {SECOND_BEGUN: "hold"}, checksum=checksum)
+    result = kill_the_second_reader(spark_cluster.shared_driver(), tmp_path, job, aqe=aqe)
+
+    assert result == {"books": [MESSAGES, 0, 0, 0], "strays": 0, "executed": 2 * MESSAGES}
+
+
+def test_control_random_edges_leave_messages_pending_after_an_executor_was_killed(
+    spark_cluster: StandaloneCluster, store: Backend, namespace: str, tmp_path: Path
+) -> None:
+    job = settings(store, namespace, tmp_path, {SECOND_BEGUN: "hold"}, random_edges=True, checksum=False)
+    result = kill_the_second_reader(spark_cluster.shared_driver(), tmp_path, job, aqe=True)
+
+    assert result["books"][0] < MESSAGES
+
+
+def test_a_speculative_copy_of_a_task_is_not_counted(
+    spark_cluster: StandaloneCluster, store: Backend, namespace: str, tmp_path: Path
+) -> None:
+    job = settings(store, namespace, tmp_path, {FIRST_DONE: "copy"})
+    result = spark_cluster.shared_driver(speculation=True).run(JOB, job)
+
+    assert Faults(str(tmp_path), {}).repeats(FIRST_DONE) > 0
+    assert result == {"books": [MESSAGES, 0, 0, 0], "strays": 0, "executed": 2 * MESSAGES}
+
+
+def test_the_messages_of_a_driver_that_was_killed_are_not_lost(
+    spark_cluster: StandaloneCluster, store: Backend, namespace: str, tmp_path: Path
+) -> None:
+    first = spark_cluster.driver()
+    first.start(JOB, settings(store, namespace, tmp_path, {SECOND_BEGUN: "hold"}))
+    wait_until(lambda: Faults(str(tmp_path), {}).arrivals(SECOND_BEGUN), 90)
+    first.kill()
+    result = spark_cluster.shared_driver().run(JOB, settings(store, namespace, tmp_path, {}))
+
+    completed, failed, timed_out, pending = result["books"]
+    assert (completed, failed, pending) == (MESSAGES, 0, 0)
+    assert 0 < timed_out <= MESSAGES

@@ -1,0 +1,115 @@
+"""A run as a whole: restarts, long micro-batches, backpressure, and the life of a runner."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redis_acker import Acker, BasicBolt, Tuple
+from redis_acker.errors import BadInput
+from redis_acker.sources.jsonl import JsonLinesSpout
+from spark_integration.topologies.micro_batch import MicroBatch
+from tests.spark.topologies.conftest import Bench
+from tests.spark.topologies.parts import Note, Notebook, Relay, chain
+from tests.waiting import wait_until
+
+TICKS = 5
+"""Rotations after which a root with three buckets has expired, whenever it was born."""
+
+
+class WaitsForRotations(BasicBolt):
+    """Takes longer than the timeout."""
+
+    def __init__(self, acker: Acker, notebook: Notebook) -> None:
+        self.store, self.notebook = acker, notebook
+
+    def process(self, tup: Tuple, emit: Callable[..., None]) -> None:
+        begin = self._ticks()
+        wait_until(lambda: self._ticks() >= begin + TICKS, timeout_s=30)
+
+    def _ticks(self) -> int:
+        return min(shard.tick for shard in self.store.stats().shards)
+
+
+class TestShortTimeout:
+    @pytest.fixture
+    def timeout_ms(self) -> int:
+        return 1_000
+
+    def test_messages_do_not_time_out_while_their_micro_batch_runs(self, bench: Bench) -> None:
+        bench.run(chain([1, 2], WaitsForRotations(bench.acker, bench.notebook)))
+
+        assert bench.books() == (2, 0, 0, 0)
+
+    def test_a_driver_that_died_is_succeeded_and_nothing_is_lost(self, bench: Bench, tmp_path: Path) -> None:
+        (tmp_path / "numbers").write_text("".join(f"{json.dumps(number)}\n" for number in range(100)))
+
+        def topology() -> Any:
+            source = JsonLinesSpout(tmp_path / "numbers", checkpoint=tmp_path / "checkpoint")
+            return chain(source, Relay(), Note(bench.notebook))
+
+        first = bench.runner(topology(), max_pending=50)
+        works, seen = first._finish, []
+
+        def finish(batch: MicroBatch, rows: Any) -> None:
+            seen.append(batch)
+            if len(seen) > 1:
+                raise KeyboardInterrupt("the driver dies after the job, before its acks")
+            works(batch, rows)
+
+        first._finish = finish  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt), first:
+            first.wait_until_idle(timeout_s=60)
+        assert 0 < bench.acker.pending_count() <= 50
+        bench.run(topology())
+
+        assert len(bench.completed) == len(set(bench.completed)) == 100
+        assert {note[2] for note in bench.notebook.read()} == set(range(100))
+        completed, failed, timed_out, pending = bench.books()
+        assert (completed, failed, pending) == (100, 0, 0)
+        assert timed_out > 0
+
+
+def test_a_micro_batch_holds_no_more_than_max_pending_messages(bench: Bench) -> None:
+    runner = bench.runner(chain(range(25), Relay()), max_pending=10)
+    works, sizes = runner._jobs.run, []
+
+    def run(batch: MicroBatch) -> Any:
+        sizes.append(len(batch.deliveries))
+        return works(batch)
+
+    runner._jobs.run = run  # type: ignore[method-assign]
+    with runner:
+        assert runner.wait_until_idle(timeout_s=60)
+
+    assert sum(sizes) == 25
+    assert max(sizes) <= 10
+    assert runner.counters()["source"].waited > 0
+    assert bench.books() == (25, 0, 0, 0)
+
+
+def test_a_runner_runs_once(bench: Bench) -> None:
+    runner = bench.run(chain([1], Relay()))
+
+    with pytest.raises(BadInput, match="a runner runs once: make another"):
+        runner.start()
+
+
+def test_a_runner_that_is_stopped_leaves_what_waits_pending(bench: Bench) -> None:
+    runner = bench.runner(chain(range(10), Relay()))
+
+    def take_nothing(stop: threading.Event) -> None:
+        stop.wait(0.01)
+
+    runner._gatherer.take = take_nothing  # type: ignore[method-assign]
+    with runner:
+        wait_until(lambda: runner.counters()["source"].emitted == 10)
+        assert not runner.wait_until_idle(timeout_s=0.1)
+
+    assert bench.books() == (0, 0, 0, 10)
+    assert not runner.wait_until_idle()

@@ -1,0 +1,43 @@
+"""A store, and frames to be tracked."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from redis_acker import Acker, RetryPolicy
+from spark_integration import TrackedFrame, track
+from tests.backends import Servers
+
+#: Failed messages are tried again at once.
+AT_ONCE = RetryPolicy(max_attempts=3, first_ms=0)
+
+MakeFrame = Callable[..., TrackedFrame]
+
+
+@pytest.fixture
+def acker(servers: Servers, namespace: str) -> Iterator[Acker]:
+    with Acker(servers.get("redis-7.0").url, namespace=namespace) as acker:
+        yield acker
+
+
+@pytest.fixture
+def numbers(spark: SparkSession) -> Callable[[int], DataFrame]:
+    """A frame of message ids m0, m1, ... with their numbers."""
+
+    def make(count: int) -> DataFrame:
+        rows = [(f"m{i}", i) for i in range(count)]
+        return spark.createDataFrame(rows, "id string, number long").repartition(2)
+
+    return make
+
+
+@pytest.fixture
+def tracked(acker: Acker, numbers: Callable[[int], DataFrame]) -> MakeFrame:
+    """tracked(100) is a tracked frame of 100 messages; options are those of track()."""
+
+    def make(count: int, spout: str = "numbers", **options: Any) -> TrackedFrame:
+        return track(numbers(count), acker=acker, spout=spout, message_id="id", **{"retries": AT_ONCE, **options})
+
+    return make

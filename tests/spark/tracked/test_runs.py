@@ -1,0 +1,220 @@
+"""Runs: attempts across runs, replays, dead letters, and runs that die."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from redis_acker import Acker, DeadLetters, RetryPolicy
+from redis_acker.lease import Lease, SpoutTaken
+from spark_integration import TooManyFailures, open_source, track
+from tests.backends import Servers
+from tests.spark.tracked.books import books
+from tests.spark.tracked.conftest import AT_ONCE, MakeFrame
+from tests.waiting import wait_until
+
+
+def fail_thirds(row: Row) -> Row:
+    if row.number % 3 == 0:
+        raise ValueError("a third")
+    return row
+
+
+def fail_if_there(path: Path) -> Any:
+    """A step that fails m1 once: while a file is not there, which it makes."""
+
+    def step(row: Row) -> Row:
+        if row.number == 1 and not path.exists():
+            path.touch()
+            raise ValueError("not yet")
+        return row
+
+    return step
+
+
+SCHEMA = "id string, number long"
+
+
+def test_a_message_that_failed_is_at_its_next_attempt_in_the_next_run(tracked: MakeFrame, acker: Acker) -> None:
+    frame = tracked(6).map(fail_thirds, SCHEMA, name="thirds")
+
+    attempts = [[(one.message_id, one.attempt, one.dead) for one in _run(frame).failures] for _ in range(4)]
+
+    assert [sorted(some) for some in attempts] == [
+        [("m0", 1, False), ("m3", 1, False)],
+        [("m0", 2, False), ("m3", 2, False)],
+        [("m0", 3, True), ("m3", 3, True)],
+        [("m0", 1, False), ("m3", 1, False)],  # given up before; whoever brings it again begins anew
+    ]
+
+
+def test_a_message_that_is_given_up_is_a_dead_letter_with_its_history(tracked: MakeFrame, acker: Acker) -> None:
+    frame = tracked(3).map(fail_thirds, SCHEMA, name="thirds")
+    for _ in range(3):
+        _run(frame)
+
+    [letter] = DeadLetters(acker, spout="numbers")
+
+    assert (letter.message_id, letter.fatal) == ("m0", False)
+    assert [(one.attempt, one.component, one.error) for one in letter.history] == [
+        (attempt, "thirds", "ValueError: a third") for attempt in (1, 2, 3)
+    ]
+
+
+def test_a_message_that_is_complete_at_last_begins_anew(tracked: MakeFrame, tmp_path: Path) -> None:
+    frame = tracked(3).map(fail_if_there(tmp_path / "flag"), SCHEMA, name="once")
+
+    assert [one.message_id for one in _run(frame).failures] == ["m1"]
+    assert _run(frame).failed == 0
+    (tmp_path / "flag").unlink()
+    assert [(one.message_id, one.attempt) for one in _run(frame).failures] == [("m1", 1)]
+
+
+def test_replays_within_a_call_bring_only_what_failed(tracked: MakeFrame, acker: Acker, tmp_path: Path) -> None:
+    written = tmp_path / "written"
+
+    def note(batch: Any) -> None:
+        with written.open("a") as file:
+            file.writelines(f"{one}\n" for one in batch["id"].to_pylist())
+
+    frame = tracked(6, replays=2).map(fail_if_there(tmp_path / "flag"), SCHEMA)
+    summary = frame.sink(note)
+
+    assert (summary.tracked, summary.completed, summary.failed) == (6, 6, 0)
+    assert sorted(written.read_text().split()) == [f"m{i}" for i in range(6)]
+    assert books(acker) == (7, 6, 1, 0)
+
+
+def test_replays_end_with_dead_letters(tracked: MakeFrame, acker: Acker) -> None:
+    summary = _run(tracked(9, replays=5).map(fail_thirds, SCHEMA))
+
+    assert (summary.tracked, summary.completed, summary.failed, summary.dead) == (9, 6, 3, 3)
+    assert books(acker) == (15, 6, 9, 0)
+    assert len(DeadLetters(acker, spout="numbers")) == 3
+
+
+def test_too_many_failures_cancel_the_job(tracked: MakeFrame, acker: Acker) -> None:
+    def slow(row: Row) -> Row:
+        import time
+
+        if row.number < 20:
+            raise ValueError("early")
+        time.sleep(0.05)
+        return row
+
+    frame = tracked(2000, max_failures=10).order_by("number").map(slow, SCHEMA)
+
+    with pytest.raises(TooManyFailures, match="20 messages have failed, and this run allows 10: its job was"):
+        frame.sink(lambda batch: None)
+    assert books(acker) == (2000, 0, 2000, 0)
+
+
+def test_a_long_job_keeps_its_messages_alive(servers: Servers, namespace: str, spark: SparkSession) -> None:
+    def slow(row: Row) -> Row:
+        import time
+
+        time.sleep(4)
+        return row
+
+    with Acker(servers.get("redis-7.0").url, namespace=namespace, timeout_ms=1000) as acker:
+        frame = track(spark.range(2), acker=acker, spout="numbers", message_id="id")
+        summary = frame.map(slow, "id long").sink(lambda batch: None)
+
+    assert (summary.completed, summary.failed) == (2, 0)
+
+
+def test_a_spout_that_is_in_use_is_refused(tracked: MakeFrame, acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_source, "WAIT_S", 0.2)
+    other = Lease(acker, "numbers")
+    other.take(wait=False, stop=threading.Event())
+
+    with pytest.raises(SpoutTaken, match="Spout 'numbers' is driven by"):
+        _run(tracked(3))
+
+    other.give_up()
+    assert _run(tracked(3)).completed == 3
+
+
+def test_what_a_killed_run_left_is_failed_by_the_next(
+    servers: Servers, acker: Acker, namespace: str, tracked: MakeFrame, tmp_path: Path
+) -> None:
+    """The driver is killed in the middle of its job. The next run takes the spout over when its lease has ended."""
+    script = f"""
+        import os, time
+        from pyspark.sql import SparkSession
+        from redis_acker import Acker
+        from spark_integration import track
+
+        spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+        frame = spark.createDataFrame([(f"m{{i}}", i) for i in range(20)], "id string, number long")
+
+        def wait(row):
+            open({str(tmp_path / "begun")!r}, "w").close()
+            time.sleep(600)
+
+        with Acker({servers.get("redis-7.0").url!r}, namespace={namespace!r}) as acker:
+            track(frame, acker=acker, spout="numbers", message_id="id").map(wait, "id string").sink(print)
+    """
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env=environment,
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: (tmp_path / "begun").exists(), 120)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert books(acker) == (20, 0, 0, 20)
+
+    frame = tracked(20, retries=RetryPolicy(max_attempts=3, first_ms=0)).map(fail_thirds, SCHEMA)
+    summary = _run(frame)
+
+    assert (summary.completed, {one.attempt for one in summary.failures}) == (13, {2})
+    assert books(acker) == (40, 13, 27, 0)
+
+
+def test_a_store_that_lost_its_data_completes_nothing(tracked: MakeFrame, acker: Acker, servers: Servers) -> None:
+    def lose(writer: Any) -> None:
+        writer.format("noop").mode("overwrite").save()
+        client = servers.client("redis-7.0")
+        for key in client.scan_iter(f"acker:{{{acker.namespace}:*heads*"):
+            client.delete(key)
+        for key in client.scan_iter(f"acker:{{{acker.namespace}:*vals*"):
+            client.delete(key)
+
+    summary = tracked(10).write(lose)
+
+    assert (summary.completed, summary.failed) == (0, 10)
+    assert {one.error for one in summary.failures} == {"the store has lost it: it knows nothing of its root"}
+    assert {one.attempt for one in _run(tracked(10).map(fail_thirds, SCHEMA)).failures} == {2}
+
+
+def test_an_empty_frame_has_nothing_to_do(tracked: MakeFrame) -> None:
+    summary = _run(tracked(10, spout="none").where("false"))
+    empty = _run(tracked(0))
+
+    assert (summary.completed, empty.tracked, empty.completed) == (10, 0, 0)
+
+
+def test_the_summary_reads_well(tracked: MakeFrame) -> None:
+    summary = _run(tracked(30, retries=AT_ONCE).map(fail_thirds, SCHEMA, name="thirds"))
+
+    first, *lines = str(summary).splitlines()
+    assert first.startswith("numbers: 30 messages in ")
+    assert first.endswith(": 20 completed, 10 failed (0 of them dead)")
+    assert lines[0].endswith("failed in thirds (attempt 1): ValueError: a third")
+    assert lines[-1] == "  and 5 more in .failures"
+
+
+def _run(frame: Any) -> Any:
+    return frame.sink(lambda batch: None)
