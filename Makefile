@@ -5,6 +5,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 # What is typed; directories that do not exist are left out.
 TYPED := $(wildcard redis_acker spark_integration tests benchmarks)
+# Tests wait for servers and Spark as much as they compute, so two processes are worth it on any machine.
+PARALLEL := -n 2 --dist loadgroup
 # A redis-server that the set-up has put into the virtual environment is found as if it were installed.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -21,10 +23,10 @@ system: $(READY)
 setup: system ## make .venv, and install Java and the Redis servers that the tests need
 
 test: lint ## lint and every test
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(PARALLEL)
 
 test-fast: lint ## lint and the tests that are not slow
-	$(BIN)/python -m pytest -q -m 'not slow'
+	$(BIN)/python -m pytest -q $(PARALLEL) -m 'not slow'
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check
@@ -34,8 +36,9 @@ lint: setup ## ruff and mypy
 demo: setup ## a run of the product, on a server of its own
 	$(BIN)/redis-acker demo
 
-bench: setup ## what the store does per second
+bench: setup ## what the store does per second, and what tracking costs a Spark job
 	$(BIN)/python -m benchmarks store
+	$(BIN)/python -m benchmarks spark
 
 # MATRIX="4.0@3.11 4.3@3.13" chooses combinations of PySpark and Python.
 matrix: system ## the Spark tests on other versions of PySpark and Python

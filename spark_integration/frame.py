@@ -158,7 +158,7 @@ class TrackedFrame:
 
         deterministic=False: the function may give something else when Spark calls it again for the same row; what it
         gave is then stored before anything works on it."""
-        return self.flat_map(_one_row(function), schema, name=name or _name_of(function), deterministic=deterministic)
+        return self._rows(function, schema, name, gives_many=False, deterministic=deterministic)
 
     def flat_map(
         self,
@@ -168,14 +168,8 @@ class TrackedFrame:
         name: str | None = None,
         deterministic: bool = True,
     ) -> TrackedFrame:
-        """As map(), for a function that gives any number of rows: tuples, dicts or Rows. None means: done."""
-        step, fields = name or _name_of(function), _fields(schema)
-        arrow = to_arrow_schema(fields, timezone="UTC")
-
-        def make(tracking: Tracking | None) -> RowStep:
-            return RowStep(step, function, arrow, tracking)
-
-        return self._python(step, fields, make, deterministic=deterministic)
+        """As map(), for a function that gives any number of rows: tuples, dicts or Rows."""
+        return self._rows(function, schema, name, gives_many=True, deterministic=deterministic)
 
     def map_batches(
         self,
@@ -259,6 +253,17 @@ class TrackedFrame:
     def _native(self, step: Callable[[DataFrame], DataFrame]) -> TrackedFrame:
         return self._then((), lambda frames, _: step(frames[0]))
 
+    def _rows(
+        self, function: RowFunction, schema: Schema, name: str | None, *, gives_many: bool, deterministic: bool
+    ) -> TrackedFrame:
+        step, fields = name or _name_of(function), _fields(schema)
+        arrow = to_arrow_schema(fields, timezone="UTC")
+
+        def make(tracking: Tracking | None) -> RowStep:
+            return RowStep(step, function, arrow, gives_many, tracking)
+
+        return self._python(step, fields, make, deterministic=deterministic)
+
     def _python(
         self, name: str, fields: StructType, make: Callable[[Tracking | None], Any], *, deterministic: bool
     ) -> TrackedFrame:
@@ -332,13 +337,6 @@ def _not_reserved(name: str) -> str:
 
 def _name_of(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _one_row(function: RowFunction) -> Callable[[Row], Iterable[Any]]:
-    def rows_of(row: Row) -> Iterable[Any]:
-        return [function(row)]
-
-    return rows_of
 
 
 def _named(step: Any, name: str) -> Callable[..., Any]:

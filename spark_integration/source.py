@@ -115,6 +115,8 @@ class ReadIds:
     def those_of(self, ids: Iterable[MessageId]) -> list[MessageId]:
         """Those of some ids that are here."""
         known = self._alike(ids)
+        if not len(known):
+            return []  # at once: to look something up, all ids here would be hashed
         here: list[MessageId] = known.filter(pc.is_in(known, value_set=self.ids)).to_pylist()
         return here
 

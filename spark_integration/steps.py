@@ -8,12 +8,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql import Row
 
 from redis_acker.errors import AckerError
 from spark_integration.tracking import COLUMN, Cause, Keys, Tracking, keys_in
 
 Batches = Iterator[pa.RecordBatch]
+
+Counts = NDArray[np.int64]
+"""How many rows each row has become."""
+
+_TUPLES = {tuple, list, Row}
 
 _SHOWN = 200
 """Characters of a wrong value that an error shows."""
@@ -29,12 +35,13 @@ class _Misfit(Exception):
 
 @dataclass(frozen=True)
 class RowStep:
-    """Calls a function with each row; it gives the rows that take its place."""
+    """Calls a function with each row; it gives the row, or if gives_many the rows, that take its place."""
 
     name: str
-    function: Callable[[Row], Iterable[Any]]
+    function: Callable[[Row], Any]
     schema: pa.Schema
     """Of what the function gives, without the tracking column."""
+    gives_many: bool
     tracking: Tracking | None
 
     def __call__(self, batches: Batches) -> Batches:
@@ -45,39 +52,61 @@ class RowStep:
             data = batch.drop_columns([COLUMN])
             make_row = make_row or Row(*data.schema.names)
             failed = _FailedRows(self.name, cells, self.tracking)
-            rows: list[list[Any]] = []
-            for i, values in enumerate(zip(*(column.to_pylist() for column in data.columns), strict=True)):
-                try:
-                    rows.append(list(self.function(make_row(*values))))
-                except Exception as error:
-                    failed.add(i, error)
-                    rows.append([])
-            given = self._to_batch(rows, cells, failed)
+            rows = map(make_row, *(column.to_pylist() for column in data.columns))
+            given = self._to_batch(*(self._flat_map if self.gives_many else self._map)(rows, failed), cells, failed)
             failed.send()  # before the yield: under a limit what comes after it may never run
             yield given
 
-    def _to_batch(self, rows: list[list[Any]], cells: pa.Array, failed: _FailedRows) -> pa.RecordBatch:
-        try:
-            columns = _to_columns([one for produced in rows for one in produced], self.schema)
-        except _Misfit:
-            rows = self._without_misfits(rows, failed)
-            columns = _to_columns([one for produced in rows for one in produced], self.schema)
-        places = np.repeat(np.arange(len(rows)), [len(produced) for produced in rows])
-        return pa.RecordBatch.from_arrays([*columns, cells.take(pa.array(places))], names=[*self.schema.names, COLUMN])
-
-    def _without_misfits(self, rows: list[list[Any]], failed: _FailedRows) -> list[list[Any]]:
-        """Leaves out what does not fit. If nothing fits, the step is wrong and not its data."""
-        kept: list[list[Any]] = []
-        for i, produced in enumerate(rows):
+    def _map(self, rows: Iterable[Row], failed: _FailedRows) -> tuple[list[Any], Counts]:
+        function, given = self.function, []
+        failed_places = []
+        for i, row in enumerate(rows):
             try:
-                _to_columns(produced, self.schema)
-                kept.append(produced)
+                given.append(function(row))
+            except Exception as error:
+                failed.add(i, error)
+                failed_places.append(i)
+        counts = np.ones(len(given) + len(failed_places), dtype=np.int64)
+        counts[failed_places] = 0
+        return given, counts
+
+    def _flat_map(self, rows: Iterable[Row], failed: _FailedRows) -> tuple[list[Any], Counts]:
+        function, given, counts = self.function, [], []
+        for i, row in enumerate(rows):
+            try:
+                some = list(function(row))
+            except Exception as error:
+                failed.add(i, error)
+                some = []
+            given += some
+            counts.append(len(some))
+        return given, np.array(counts, dtype=np.int64)
+
+    def _to_batch(self, given: list[Any], counts: Counts, cells: pa.Array, failed: _FailedRows) -> pa.RecordBatch:
+        try:
+            columns = _to_columns(given, self.schema)
+        except _Misfit:
+            given, counts = self._without_misfits(given, counts, failed)
+            columns = _to_columns(given, self.schema)
+        if not bool((counts == 1).all()):
+            cells = cells.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+        return pa.RecordBatch.from_arrays([*columns, cells], names=[*self.schema.names, COLUMN])
+
+    def _without_misfits(self, given: list[Any], counts: Counts, failed: _FailedRows) -> tuple[list[Any], Counts]:
+        """Leaves out what does not fit. If nothing fits, the step is wrong and not its data."""
+        kept: list[Any] = []
+        counts = counts.copy()
+        for i, (end, count) in enumerate(zip(np.cumsum(counts).tolist(), counts.tolist(), strict=True)):
+            some = given[end - count : end]
+            try:
+                _to_columns(some, self.schema)
+                kept += some
             except _Misfit as error:
                 failed.add(i, error)
-                kept.append([])
-        if not any(kept):
+                counts[i] = 0
+        if not kept:
             raise WrongOutput(f"Step {self.name!r} gives rows that do not fit its schema: {failed.last_misfit}")
-        return kept
+        return kept, counts
 
 
 @dataclass(frozen=True)
@@ -175,9 +204,11 @@ def _connect(tracking: Tracking | None) -> None:
 def _to_columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
     """Rows as Arrow columns; raises _Misfit if they do not fit."""
     names = schema.names
+    # Both sets are made without Python code for each row.
+    if not (set(map(type, rows)) <= _TUPLES and set(map(len, rows)) <= {len(names)}):
+        rows = [_values(row, names) for row in rows]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     try:
-        tuples = [_values(row, names) for row in rows]
-        columns = list(zip(*tuples, strict=True)) if tuples else [()] * len(names)
         return [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         raise _Misfit(f"{error}, declared as {_shown(schema)}") from None

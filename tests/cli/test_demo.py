@@ -1,66 +1,93 @@
-"""The demo balances its books."""
+"""The demo is a real Spark job, and balances its books."""
 
 import json
-from typing import Any
+import os
+import re
+import signal
+import subprocess
+from dataclasses import replace
 
 import pytest
 
-from redis_acker.cli.demo import Books, table
-from tests.cli.runs import redis_acker, redis_acker_on_terminal
+from spark_integration.demo import Books
+from tests.cli.runs import SCRIPT, redis_acker
+from tests.waiting import wait_until
+
+#: Starting Spark takes seconds, and many seconds on a busy machine.
+TIMEOUT_S = 300.0
+
+#: Without these the demo starts a server of its own.
+ALONE = {name: value for name, value in os.environ.items() if not name.startswith("REDIS_ACKER_")}
 
 
-def test_every_message_has_one_final_event() -> None:
-    ran = redis_acker("demo", "--messages", "20000", "--json")
+@pytest.mark.slow
+def test_every_message_is_completed_or_dead_and_every_word_is_counted() -> None:
+    ran = redis_acker("demo", "--messages", "2000", "--json", timeout_s=TIMEOUT_S)
 
+    assert (ran.returncode, ran.stderr) == (0, "")
     books = json.loads(ran.stdout)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert books["balanced"] is True
-    assert books["messages"] == 20_000 == books["completed"] + books["failed"] + books["timed_out"]
-    assert books["completed"] > 0
-    assert books["failed"] > 0
-    assert books["timed_out"] > 0
-    assert books["pending"] == books["lost"] == books["twice"] == books["acks_applied_twice"] == 0
+    assert (books["kind"], books["balanced"]) == ("demo", True)
+    assert (books["messages"], books["completed"], books["dead"], books["failed_attempts"]) == (2000, 1980, 20, 60)
+    assert (books["pending"], books["lost"]) == (0, 0)
+    assert books["words"] == books["expected_words"] == 19_800
 
 
-def test_the_demo_says_so_in_a_table_of_80_columns() -> None:
-    ran = redis_acker("demo", "--messages", "1000", COLUMNS="80")
+@pytest.mark.slow
+def test_what_is_kept_can_be_looked_at_with_the_commands_that_it_names() -> None:
+    """As a new user would: read what the demo says, and type that into a second terminal."""
+    with subprocess.Popen([SCRIPT, "demo", "--messages", "500", "--keep"], env=ALONE, stdout=subprocess.PIPE) as demo:
+        assert demo.stdout is not None
+        lines = []
+        for line in iter(demo.stdout.readline, b""):
+            lines.append(line.decode())
+            if line.startswith(b"Ctrl-C"):
+                break
+        text = "".join(lines)
+        assert "The books balance." in text
+        assert max(len(line) for line in text.partition("A spout")[0].splitlines()) <= 80
+        [url] = set(re.findall(r"--url (\S+)", text))
+        options = ("--url", url, "-n", "demo")
+        try:
+            wait_until(lambda: "card declined" in redis_acker("drain", "--dry-run", *options).stdout, 60)
+            assert "order-" in redis_acker("pending", *options).stdout
+            assert "orders" in redis_acker("stats", *options).stdout
+            assert "cannot split" in redis_acker("dead", "list", *options).stdout
+            root = json.loads(redis_acker("pending", "--json", "--limit", "1", *options).stdout)["root"]
+            assert redis_acker("inspect", root, *options).returncode == 0
+        finally:
+            demo.send_signal(signal.SIGINT)
+        assert demo.wait(60) == 0
+    assert redis_acker("health", *options).returncode == 3  # its server has ended with it
 
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.endswith("The books balance.\n")
-    assert max(map(len, ran.stdout.splitlines())) <= 80
+
+def test_keep_and_json_do_not_go_together() -> None:
+    ran = redis_acker("demo", "--keep", "--json")
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("Error: --keep is for people: leave out --json.")
 
 
-def test_a_single_message_is_enough() -> None:
-    assert redis_acker("demo", "--messages", "1").returncode == 0
+def test_without_java_the_demo_says_what_to_install() -> None:
+    ran = redis_acker("demo", JAVA_HOME="/nowhere")
+
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("Error: The demo needs Java 17 or newer for Spark, and finds none: install it")
 
 
-def test_progress_is_shown_on_a_terminal_and_wiped_at_the_end() -> None:
-    with redis_acker_on_terminal("demo", "--messages", "1000") as (process, terminal):
-        terminal.read_to_the_end()
+@pytest.mark.parametrize("fault", [{"completed": 9}, {"pending": 1}, {"lost": 1}, {"words": 99}], ids=str)
+def test_books_with_a_fault_do_not_balance(fault: dict[str, int]) -> None:
+    right = Books(
+        messages=15,
+        completed=10,
+        dead=5,
+        failed_attempts=15,
+        pending=0,
+        lost=0,
+        words=100,
+        expected_words=100,
+        top=[],
+        seconds=1.0,
+    )
 
-    assert process.returncode == 0
-    assert "of 1,000 messages have their final event" in terminal.printed
-    assert terminal.printed.endswith("\r\x1b[K")
-
-
-@pytest.mark.parametrize(
-    "fault", [{"completed": 9}, {"pending": 1}, {"lost": 1}, {"twice": 1}, {"acks_applied_twice": 1}], ids=str
-)
-def test_books_with_a_fault_do_not_balance(fault: dict[str, Any]) -> None:
-    right: dict[str, Any] = {
-        "server": "Redis 7.0",
-        "messages": 15,
-        "completed": 10,
-        "failed": 3,
-        "timed_out": 2,
-        "pending": 0,
-        "lost": 0,
-        "twice": 0,
-        "acks_sent_twice": 5,
-        "acks_applied_twice": 0,
-        "seconds": 1.0,
-    }
-
-    assert Books(**right).balanced
-    assert not Books(**{**right, **fault}).balanced
-    assert table(Books(**{**right, **fault})).endswith("The books do NOT balance.")
+    assert right.balanced
+    assert not replace(right, **fault).balanced  # type: ignore[arg-type]
