@@ -19,13 +19,19 @@ def has_many(frame: DataFrame) -> bool:
 def join(left: DataFrame, right: DataFrame, on: str | list[str] | Column, how: str) -> DataFrame:
     """A join whose rows come from the messages of both sides."""
     if COLUMN not in right.columns:
-        return left.join(right, on, how)
+        joined = left.join(right, on, how)
+        # Rows of the right side alone come from no message.
+        return joined.withColumn(COLUMN, _as_array(left, COLUMN)) if _keeps_right(how) else joined
     renamed = left.withColumnRenamed(COLUMN, _LEFT), right.withColumnRenamed(COLUMN, _RIGHT)
     joined = renamed[0].join(renamed[1], on, how)
     if _RIGHT not in joined.columns:  # a semi or anti join
         return joined.withColumnRenamed(_LEFT, COLUMN)
     keys = F.array_union(_as_array(left, _LEFT), _as_array(right, _RIGHT))
     return joined.withColumn(COLUMN, keys).drop(_LEFT, _RIGHT)
+
+
+def _keeps_right(how: str) -> bool:
+    return how.lower().replace("_", "") in ("right", "rightouter", "full", "fullouter", "outer")
 
 
 def union(left: DataFrame, right: DataFrame) -> DataFrame:

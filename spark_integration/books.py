@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from redis_acker import Acker
+from redis_acker.ids import U64Array
 from redis_acker.message_ids import MessageId
 from redis_acker.outcomes import Failure
 from redis_acker.retries import DeadLetter, FailedAttempt, Retry, RetryBook, RetryPolicy
@@ -26,12 +27,13 @@ class Books:
         """How many attempts have failed, of messages that are not done."""
         return {message_id: retry.attempt for message_id, retry in self._retries.items()}
 
-    def settle(self) -> list[FailedMessage]:
-        """Notes all failures there are."""
+    def settle(self, *, not_noted: U64Array | None = None) -> list[FailedMessage]:
+        """Notes all failures there are, but for those of some roots."""
+        left_out = set() if not_noted is None else set(not_noted.tolist())
         found: list[FailedMessage] = []
         with self._acker.failures(self._spout, consumer=_CONSUMER) as failures:
             while outcomes := failures.read():
-                some = [failed for outcome in outcomes for failed in self._failed(outcome)]
+                some = [one for outcome in outcomes for one in self._failed(outcome) if one[0].root not in left_out]
                 self._note([self._to_note(one, at_ms) for one, at_ms in some])
                 found += [one for one, _ in some]
                 failures.release(outcomes)
@@ -44,7 +46,7 @@ class Books:
 
     def lost(self, message_id: MessageId, root: int, attempt: int) -> FailedMessage:
         """A message whose root the store knows nothing of."""
-        dead = self.is_last(attempt, False)
+        dead = self._is_last(attempt, False)
         error = "the store has lost it: it knows nothing of its root"
         return FailedMessage(message_id, self._spout, root, attempt, "timeout", "", error, dead)
 
@@ -52,14 +54,14 @@ class Books:
         """Notes messages that the store has lost."""
         self._note([self._to_note(one, at_ms) for one in lost])
 
-    def is_last(self, attempt: int, fatal: bool) -> bool:
+    def _is_last(self, attempt: int, fatal: bool) -> bool:
         return fatal or attempt >= self._policy.max_attempts
 
     def _failed(self, outcome: Failure) -> Iterator[tuple[FailedMessage, int]]:
         rows = zip(outcome.roots.tolist(), outcome.message_ids, outcome.attempts, strict=True)
         for root, message_id, attempt in rows:
             if message_id is not None:
-                dead = self.is_last(attempt, outcome.fatal)
+                dead = self._is_last(attempt, outcome.fatal)
                 yield (
                     FailedMessage(
                         message_id,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from redis_acker import Acker, Anchors, Token
+from redis_acker import Acker, Token
 from redis_acker.ids import U64Array
 from spark_integration.errors import BadFrame
 from spark_integration.summary import FailedMessage
@@ -64,8 +64,6 @@ class DeliveryTable:
 class OpenDeliveries:
     """Deliveries in a run. They are pending already, and their spouts are other programs'."""
 
-    lease = None
-
     def __init__(self, source: Deliveries, acker: Acker, run: str) -> None:
         self.source = source
         self._acker = acker
@@ -79,23 +77,35 @@ class OpenDeliveries:
         return len(self._keys)
 
     def take(self) -> None:
-        """Nothing is to be taken."""
+        """Nothing is to be taken: the rows are nobody's but this job's."""
 
-    def init(self) -> None:
-        """Reads the anchors."""
+    def is_mine(self) -> bool:
+        return True
+
+    def hold(self) -> None:
+        """Nothing is held."""
+
+    def read(self) -> None:
         self._keys, packed = self.source.read()
-        for one in packed:
-            if not one or len(one) % _BYTES_EACH:
-                Anchors.from_bytes(one or b"?")  # raises
+        if wrong := [one for one in packed if not one or len(one) % _BYTES_EACH]:
+            raise BadFrame(
+                f"Anchors are a multiple of {_BYTES_EACH} bytes, and {wrong[0]!r} in column {self.source.column!r} is "
+                "not: take the bytes that to_df() or Anchors.to_bytes() gave."
+            )
         self._ends = np.cumsum([len(one) // _BYTES_EACH for one in packed], dtype=np.int64)
         pairs = np.frombuffer(b"".join(packed), dtype=">u8").astype(np.uint64).reshape(-1, 2)
         self.roots, self._edges = pairs[:, 0].copy(), pairs[:, 1].copy()
+
+    def init(self) -> None:
+        """They are pending already."""
+
+    def counts(self) -> tuple[int, int]:
+        return 0, self._failed.count()
 
     def table(self) -> DeliveryTable:
         return DeliveryTable(self._keys, self._ends, self.roots)
 
     def keep(self) -> None:
-        """Restarts the clock of what is pending."""
         self._acker.extend(self.roots)
 
     def complete(self, token: str) -> None:
@@ -113,11 +123,10 @@ class OpenDeliveries:
         self._acker.ack(self.roots, ack_vals, token=Token.of(f"{self.source.spout} {digest}"))
 
     def abort(self, error: str) -> None:
-        """Fails what is pending."""
         if len(self.roots):
             self._acker.fail(self.roots, component=self.source.spout, error=error)
 
-    def settle(self) -> list[FailedMessage]:
+    def settle(self) -> tuple[int, list[FailedMessage]]:
         """The deliveries whose rows failed here. Their messages are replayed by the spouts they come from."""
         table, failed = self.table(), []
         for (step, cause), keys in self._failed.read().items():
@@ -125,7 +134,7 @@ class OpenDeliveries:
                 roots, _ = table.find(np.array([key], dtype=np.int64))
                 root = int(roots[0])
                 failed.append(FailedMessage(root, self.source.spout, root, 1, "failed", step, cause.error, False))
-        return failed
+        return len(self) - len(failed), failed
 
     def keys_of(self, roots: list[int]) -> tuple[int, ...]:
         return ()

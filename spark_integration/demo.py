@@ -93,6 +93,7 @@ def run(spark: SparkSession, acker: Acker, messages: int, *, progress: bool | No
         message_id="id",
         retries=RetryPolicy(max_attempts=ATTEMPTS, first_ms=PAUSE_MS),
         replays=ATTEMPTS - 1,
+        stable_source=True,  # the driver holds them
         progress=progress,
     )
     failed_before = _failed(acker)

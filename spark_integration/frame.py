@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, DataFrameWriter, Row
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, DataType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from redis_acker import Acker
 from redis_acker.retries import RetryPolicy
@@ -19,8 +20,8 @@ from spark_integration.deliveries import Deliveries
 from spark_integration.errors import BadFrame
 from spark_integration.hand_over import hand_over
 from spark_integration.jobs import Options, run_job
-from spark_integration.nodes import Build, Frames, Node, SourceNode, group_key
-from spark_integration.plans import is_deterministic
+from spark_integration.nodes import Build, Frames, Grouping, Node, SourceNode
+from spark_integration.plans import is_deterministic, stored
 from spark_integration.sinks import COUNT_SCHEMA, BatchSink, PartitionSink
 from spark_integration.source import Source, check_frame, check_message_id
 from spark_integration.steps import BatchStep, RowStep
@@ -56,7 +57,7 @@ def track(
     frame = check_frame(frame, stable_source=stable_source)
     check_message_id(frame, message_id)
     options = Options(acker, retries or RetryPolicy(), replays, max_failures, progress)
-    return TrackedFrame(SourceNode.of(Source(frame, spout, message_id)), options)
+    return TrackedFrame(SourceNode.of(Source(frame, spout, message_id)), options, Frames())
 
 
 def resume(
@@ -77,7 +78,7 @@ def resume(
             f"There is no column {anchors!r} of bytes for the anchors: the frame is {frame.schema.simpleString()}."
         )
     options = Options(acker, RetryPolicy(), 0, max_failures, progress)
-    return TrackedFrame(SourceNode.of(Deliveries(frame, anchors, name)), options)
+    return TrackedFrame(SourceNode.of(Deliveries(frame, anchors, name)), options, Frames())
 
 
 class TrackedFrame:
@@ -88,10 +89,11 @@ class TrackedFrame:
     again, each root gets one final event.
     """
 
-    def __init__(self, node: Node, options: Options) -> None:
+    def __init__(self, node: Node, options: Options, previews: Frames) -> None:
         self._node, self._options = node, options
         # Made now so that a mistake is reported where it is made; a run makes its own.
-        self._frame = Frames().of(node)
+        self._previews = previews
+        self._frame = previews.of(node)
 
     @property
     def schema(self) -> StructType:
@@ -108,7 +110,11 @@ class TrackedFrame:
     # -- native steps --------------------------------------------------------------------------------------------
 
     def select(self, *columns: str | Column) -> TrackedFrame:
-        return self._native(lambda frame: frame.select(*columns, COLUMN))
+        def select(frame: DataFrame) -> DataFrame:
+            made = frame.select(*columns)
+            return made if COLUMN in made.columns else frame.select(*columns, COLUMN)
+
+        return self._native(select)
 
     def with_column(self, name: str, column: Column) -> TrackedFrame:
         return self._native(lambda frame: frame.withColumn(_not_reserved(name), column))
@@ -132,20 +138,24 @@ class TrackedFrame:
 
     def join(self, other: TrackedFrame | DataFrame, on: str | list[str] | Column, how: str = "inner") -> TrackedFrame:
         """Rows of both sides. If the other side is tracked too, a row stands for the messages of both."""
-        right = self._other(other)
-        return self._then((right,), lambda frames, _: anchor_columns.join(frames[0], frames[1], on, how))
+        return self._then(other, lambda frames, _: anchor_columns.join(frames[0], frames[1], on, how))
 
     def union(self, other: TrackedFrame) -> TrackedFrame:
         """All rows of both; columns are matched by name."""
         if not isinstance(other, TrackedFrame):
             raise BadFrame("Only a tracked frame can be united with a tracked frame: call track() on the other first.")
-        return self._then((self._other(other),), lambda frames, _: anchor_columns.union(frames[0], frames[1]))
+        return self._then(other, lambda frames, _: anchor_columns.union(frames[0], frames[1]))
 
     def group_by(self, *columns: str) -> GroupedFrame:
         """Groups rows by columns; name an expression with with_column() first."""
         for name in columns:
             if not isinstance(name, str) or name not in self.columns:
                 raise BadFrame(f"group_by() takes names of columns, and {name!r} is none of {self.columns}.")
+            kind = self._frame.schema[name].dataType
+            if isinstance(kind, StringType) and kind.simpleString() != "string":
+                raise BadFrame(
+                    f"group_by() cannot group by {name!r}, whose texts are equal by a collation: normalise it."
+                )
         return GroupedFrame(self, columns)
 
     # -- Python steps --------------------------------------------------------------------------------------------
@@ -230,13 +240,18 @@ class TrackedFrame:
         kinds: dict[str, Any] = {"batch": BatchSink, "partition": PartitionSink}
         if per not in kinds:
             raise BadFrame(f"per must be 'batch' or 'partition', not {per!r}.")
+        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+            raise BadFrame("A sink is called and does its work: a generator or async function would do nothing.")
         step = name or _name_of(function)
 
-        def write(frame: DataFrame, tracking: Tracking) -> None:
-            frame.mapInArrow(_named(kinds[per](step, function, tracking), step), COUNT_SCHEMA).agg(
-                F.sum("rows")
-            ).collect()
+        def counts(frame: DataFrame, tracking: Tracking | None) -> DataFrame:
+            made: DataFrame = frame.mapInArrow(_named(kinds[per](step, function, tracking), step), COUNT_SCHEMA)
+            return made
 
+        def write(frame: DataFrame, tracking: Tracking) -> None:
+            counts(frame, tracking).agg(F.sum("rows")).collect()
+
+        counts(self._frame, None)  # a function that cannot be sent is refused before anything has begun
         return run_job(self._node, self._options, write)
 
     def to_df(self, anchors: str = "anchors") -> DataFrame:
@@ -247,11 +262,20 @@ class TrackedFrame:
 
     # -- how steps are made --------------------------------------------------------------------------------------
 
-    def _then(self, others: tuple[Node, ...], build: Build, group_keys: tuple[str, ...] = ()) -> TrackedFrame:
-        return TrackedFrame(Node((self._node, *others), _stored_if_unstable(build), group_keys), self._options)
+    def _then(
+        self, other: TrackedFrame | DataFrame | None, build: Build, grouping: Grouping | None = None
+    ) -> TrackedFrame:
+        parents: tuple[Node, ...] = (self._node,)
+        previews = self._previews
+        if isinstance(other, TrackedFrame):
+            self._check_namespace(other)
+            parents, previews = (self._node, other._node), previews.with_those_of(other._previews)
+        elif other is not None:
+            parents = (self._node, Node((), lambda frames, _: other))
+        return TrackedFrame(Node(parents, _stored_if_unstable(build), grouping), self._options, previews)
 
     def _native(self, step: Callable[[DataFrame], DataFrame]) -> TrackedFrame:
-        return self._then((), lambda frames, _: step(frames[0]))
+        return self._then(None, lambda frames, _: step(frames[0]))
 
     def _rows(
         self, function: RowFunction, schema: Schema, name: str | None, *, gives_many: bool, deterministic: bool
@@ -271,18 +295,14 @@ class TrackedFrame:
             [frame] = frames
             schema = StructType([*fields, StructField(COLUMN, frame.schema[COLUMN].dataType)])
             made: DataFrame = frame.mapInArrow(_named(make(tracking), name), schema)
-            return made if deterministic or tracking is None else made.localCheckpoint(eager=True)
+            return made if deterministic or tracking is None else stored(made)
 
-        return TrackedFrame(Node((self._node,), build), self._options)
+        return TrackedFrame(Node((self._node,), build), self._options, self._previews)
 
-    def _other(self, other: TrackedFrame | DataFrame) -> Node:
-        if isinstance(other, TrackedFrame):
-            mine, theirs = self._options.acker, other._options.acker
-            if (mine.namespace, mine.urls) != (theirs.namespace, theirs.urls):
-                raise BadFrame(f"Both frames must be tracked in one namespace, not in {mine} and {theirs}.")
-            return other._node
-        plain = other
-        return Node((), lambda frames, _: plain)
+    def _check_namespace(self, other: TrackedFrame) -> None:
+        mine, theirs = self._options.acker, other._options.acker
+        if (mine.namespace, mine.urls) != (theirs.namespace, theirs.urls):
+            raise BadFrame(f"Both frames must be tracked in one namespace, not in {mine} and {theirs}.")
 
 
 @dataclass(frozen=True)
@@ -295,12 +315,13 @@ class GroupedFrame:
     def agg(self, *columns: Column) -> TrackedFrame:
         """One row for each group. It stands for every message that went into it: they are complete when it has been
         written, and if it fails in a later step, just these messages fail."""
+        grouping = Grouping(self.keys)
 
         def build(frames: Any, _: Tracking | None) -> DataFrame:
             made: DataFrame = frames[0].groupBy(*self.keys).agg(*columns)
-            return made.withColumn(COLUMN, group_key(self.keys))
+            return made.withColumn(COLUMN, grouping.key())
 
-        return self.frame._then((), build, self.keys)
+        return self.frame._then(None, build, grouping)
 
 
 def _stored_if_unstable(build: Build) -> Build:
@@ -310,7 +331,7 @@ def _stored_if_unstable(build: Build) -> Build:
         made = build(frames, tracking)
         if tracking is None or is_deterministic(made) or not all(map(is_deterministic, frames)):
             return made
-        return made.localCheckpoint(eager=True)
+        return stored(made)
 
     return checked
 

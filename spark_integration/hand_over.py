@@ -28,7 +28,7 @@ def hand_over(node: Node, options: Options, column: str) -> DataFrame:
     An edge is a hash of the run, the row and its place among equal rows: the same however often the frame that is
     returned is computed.
     """
-    if any(one.group_keys for one in node.all_nodes()):
+    if any(one.grouping for one in node.all_nodes()):
         raise BadFrame(
             "Rows behind an aggregation stand for too many messages to name them all: hand rows over before "
             "group_by(), or write the result with write() or sink()."
@@ -36,9 +36,9 @@ def hand_over(node: Node, options: Options, column: str) -> DataFrame:
     sources = {one: one.source for one in node.source_nodes()}
     with open_run(options, sources) as (run, frames):
         rows = _with_edges(frames.of(node), run.name)
-        deltas = _deltas(rows)
-        run.exchange(*deltas)
-    return _with_anchors(rows, run.tracking.tables, column)
+        handed_over = _with_anchors(rows, run.tracking.tables, column)
+        run.exchange(*_deltas(rows))
+    return handed_over
 
 
 def _with_edges(frame: DataFrame, run: str) -> DataFrame:
@@ -93,5 +93,7 @@ class _AnchorsStep:
         joined = np.bitwise_xor.reduceat(anchors["edge"], first) if len(first) else anchors["edge"]
         pairs = np.column_stack([anchors["root"][first], joined]).astype(">u8")
         ends = np.concatenate(([0], np.cumsum(np.bincount(anchors["row"][first], minlength=len(keys))) * 16))
-        buffers = [None, pa.py_buffer(ends.astype(np.int32).tobytes()), pa.py_buffer(pairs.tobytes())]
+        without = np.diff(ends) == 0
+        bits = pa.py_buffer(np.packbits(~without, bitorder="little").tobytes()) if without.any() else None
+        buffers = [bits, pa.py_buffer(ends.astype(np.int32).tobytes()), pa.py_buffer(pairs.tobytes())]
         return pa.Array.from_buffers(pa.binary(), len(keys), buffers)

@@ -15,7 +15,7 @@ from redis_acker import Acker
 from redis_acker.errors import AckerError
 from redis_acker.retries import RetryPolicy
 from spark_integration.errors import BadFrame, JobFailed, error_of
-from spark_integration.nodes import Frames, Node, SourceNode, group_key
+from spark_integration.nodes import Frames, Node, SourceNode
 from spark_integration.parts import AnySource
 from spark_integration.run import Run
 from spark_integration.source import Source
@@ -48,9 +48,9 @@ def run_job(node: Node, options: Options, write: Write) -> Summary:
         if not to_replay or len(rounds) > options.replays:
             return join_rounds(rounds)
         time.sleep(options.retries.pause_ms(len(rounds)) / 1000)
-        [(only, source)], [part] = sources.items(), run.sources
-        assert isinstance(source, Source)
-        sources = {only: replace(source, only=part.keys_of(to_replay))}
+        [only], [part] = sources, run.sources
+        assert isinstance(part.source, Source)
+        sources = {only: replace(part.source, only=part.keys_of(to_replay))}
 
 
 def _check(sources: dict[SourceNode, AnySource], options: Options) -> None:
@@ -89,7 +89,9 @@ def _run_once(node: Node, options: Options, sources: dict[SourceNode, AnySource]
     with open_run(options, sources) as (run, frames):
         write(frames.of(node), run.tracking)
         _trace_groups(run, node, frames)
-        return run.complete(), run
+        summary = run.complete()
+    run.forget_tables()
+    return summary, run
 
 
 def _trace_groups(run: Run, node: Node, frames: Frames) -> None:
@@ -105,10 +107,10 @@ def _trace_groups(run: Run, node: Node, frames: Frames) -> None:
 def _trace(run: Run, node: Node, frames: Frames, step: str, cause: Cause, keys: set[int]) -> None:
     found: set[int] = set()
     for one in node.all_nodes():
-        if one.group_keys:
+        if one.grouping:
             below = frames.of(one.parents[0])
             wanted = below.sparkSession.createDataFrame(pa.table({"group": pa.array(sorted(keys), type=pa.int64())}))
-            keyed = below.select(F.col(COLUMN), group_key(one.group_keys).alias("group"))
+            keyed = below.select(F.col(COLUMN), one.grouping.key().alias("group"))
             rows = keyed.join(F.broadcast(wanted), "group").distinct().toArrow()
             found |= set(rows.column("group").to_pylist())
             if rows.num_rows:

@@ -6,7 +6,6 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from redis_acker.lease import Lease
 from spark_integration.summary import FailedMessage
 from spark_integration.tracking import Keys, Table
 
@@ -30,23 +29,32 @@ class Part(Protocol):
     @property
     def source(self) -> AnySource: ...
 
-    @property
-    def lease(self) -> Lease | None: ...
-
     def __len__(self) -> int:
         """Its messages, or deliveries."""
 
     def take(self) -> None:
         """Takes the right to work on it."""
 
+    def is_mine(self) -> bool:
+        """Whether this run has that right, and still has it."""
+
+    def hold(self) -> None:
+        """Keeps the right. Raises SpoutTaken if another run has it."""
+
+    def read(self) -> None:
+        """Reads what there is, and checks it. Nothing is pending yet."""
+
     def init(self) -> None:
-        """Reads what there is, and makes it pending."""
+        """Makes it pending: all of it or, with an error, nothing."""
 
     def table(self) -> Table:
         """What a Python worker needs to find the roots of a row."""
 
     def keep(self) -> None:
         """Restarts the clock of what is pending."""
+
+    def counts(self) -> tuple[int, int]:
+        """How many have completed and failed so far."""
 
     def complete(self, token: str) -> None:
         """Acks everything. What has failed stays failed."""
@@ -57,8 +65,8 @@ class Part(Protocol):
     def abort(self, error: str) -> None:
         """Fails what is pending."""
 
-    def settle(self) -> list[FailedMessage]:
-        """What has failed."""
+    def settle(self) -> tuple[int, list[FailedMessage]]:
+        """How many are complete, and what has failed."""
 
     def keys_of(self, roots: list[int]) -> tuple[int, ...]:
         """The keys of the messages behind some roots."""

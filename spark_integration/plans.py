@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-_SAME_ROWS_AGAIN = {"LocalRelation", "LogicalRDD", "OneRowRelation", "Range", "ExternalRDD"}
-"""Leaves that are computed from what the driver holds, or that Spark itself computes again when a part is lost."""
+_SAME_ROWS_AGAIN = {
+    "Distinct",
+    "Filter",
+    "Generate",
+    "Join",
+    "LocalRelation",
+    "OneRowRelation",
+    "Project",
+    "Range",
+    "Repartition",
+    "RepartitionByExpression",
+    "ResolvedHint",
+    "Sort",
+    "SubqueryAlias",
+    "Union",
+    "View",
+}
+"""Parts of a plan that give the same rows for the same input, whatever Spark makes of the rest. A limit, a sample,
+first() of a group, or a function of the user's over whole partitions do not."""
 
 _FILES = "HadoopFsRelation"
 """Files that were listed when the frame was made: files that are added later are not seen."""
@@ -31,13 +49,23 @@ def is_repeatable(frame: DataFrame) -> bool:
     if is_connect(frame):
         return False
     plan = frame._jdf.queryExecution().analyzed()
-    leaves = plan.collectLeaves()
-    return bool(plan.deterministic()) and all(_is_stable(leaves.apply(i)) for i in range(leaves.size()))
+    return bool(plan.deterministic()) and _repeats(plan)
 
 
-def _is_stable(leaf: Any) -> bool:
-    name = leaf.getClass().getSimpleName()
+def stored(frame: DataFrame) -> DataFrame:
+    """The rows as they are now, kept by the executors. If an executor dies with them, the job fails."""
+    if is_connect(frame):
+        # Else the client ends before the frame, whose end then waits for it for ever.
+        atexit.register(frame.sparkSession.client.close)
+    return frame.localCheckpoint(eager=True)
+
+
+def _repeats(node: Any) -> bool:
+    name = node.getClass().getSimpleName()
     if name == "LogicalRelation":
-        relation: str = leaf.relation().getClass().getSimpleName()
+        relation: str = node.relation().getClass().getSimpleName()
         return relation == _FILES
-    return name in _SAME_ROWS_AGAIN
+    if name == "LogicalRDD":  # what stored() gives, or anything that a user computes
+        return bool(node.rdd().isCheckpointed())
+    children = node.children()
+    return name in _SAME_ROWS_AGAIN and all(_repeats(children.apply(i)) for i in range(children.size()))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from redis_acker import Acker, Rotator
-from redis_acker.errors import ServerUnavailable
+from redis_acker.errors import AckerError
 from redis_acker.retries import RetryPolicy
 from spark_integration.deliveries import Deliveries, OpenDeliveries
 from spark_integration.errors import BadFrame
@@ -65,25 +65,38 @@ class Run:
                 source.take()
             self.watch.start()
             for source in self.sources:
+                source.read()
+            self._check_size()
+            for source in self.sources:
                 source.init()
-            self.tracking = Tracking(StoreAddress.of(self._acker), self.name, self._tables())
+            self.tracking = Tracking(StoreAddress.of(self._acker), self.name, self._tables(), self._is_replay())
+            self._spark.addTag(self.name)
         except BaseException as error:
             self._end(error)
             raise
-        self._spark.addTag(self.name)
         return self
 
-    def _tables(self) -> Value:
-        tables = [source.table() for source in self.sources]
-        if hasattr(self._spark, "_sc"):
-            broadcast: Value = self._spark.sparkContext.broadcast(tables)
-            return broadcast
-        if self.tracked > MAX_INLINE:
+    def _is_replay(self) -> bool:
+        return any(isinstance(one.source, Source) and one.source.only is not None for one in self.sources)
+
+    def _check_size(self) -> None:
+        if not hasattr(self._spark, "_sc") and self.tracked > MAX_INLINE:
             raise BadFrame(
                 f"A run over Spark Connect tracks at most {MAX_INLINE:,} messages, and these are {self.tracked:,}: "
                 "split the frame, or run the job with a Spark session that is no remote one."
             )
-        return Inline(tables)
+
+    def _tables(self) -> Value:
+        tables = [source.table() for source in self.sources]
+        if not hasattr(self._spark, "_sc"):
+            return Inline(tables)
+        broadcast: Value = self._spark.sparkContext.broadcast(tables)
+        return broadcast
+
+    def forget_tables(self) -> None:
+        """Frees what workers were sent. No frame of the run can be computed again."""
+        if not isinstance(self.tracking.tables, Inline):
+            self.tracking.tables.destroy()  # type: ignore[attr-defined]
 
     def fail(self, step: str, failed: Failed) -> None:
         """Fails what is behind some keys, from the driver."""
@@ -108,29 +121,40 @@ class Run:
             source.exchange(keys, deltas, f"run {self.name}")
 
     def _settle(self) -> Summary:
-        failures = tuple(failure for source in self.sources for failure in source.settle())
-        spouts = tuple(source.source.spout for source in self.sources)
-        seconds = time.monotonic() - self._start_s
-        return Summary(spouts, self.tracked, self.tracked - len(failures), failures, seconds)
+        settled = [source.settle() for source in self.sources]
+        return Summary(
+            tuple(source.source.spout for source in self.sources),
+            self.tracked,
+            sum(completed for completed, _ in settled),
+            tuple(failure for _, failed in settled for failure in failed),
+            time.monotonic() - self._start_s,
+        )
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._spark.removeTag(self.name)
-        self._end(error)
+        try:
+            self._spark.removeTag(self.name)
+        except Exception:
+            log.warning("Spark is gone, and a run ends without it.")
+        finally:
+            self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
         """Lets go of everything. Nothing of a job that failed counts as done."""
-        self.watch.stop()
         try:
+            # A run that has lost its spout leaves it to the one that has it now.
+            mine = [source for source in self.sources if source.is_mine()]
             if error is not None:
-                for source in self.sources:
+                for source in mine:
                     source.abort(f"{type(error).__name__}: {error}")
-                self._settle()
+                    source.settle()
             self._groups.forget()
-            for source in self.sources:
+            self.watch.stop()  # not before: it holds the spouts. Not later: it would take them again.
+            for source in mine:
                 source.close()
-        except ServerUnavailable as trouble:
+        except AckerError as trouble:
             if error is None:
                 raise
             log.error("The messages of a run that failed time out, because the store cannot be told: %s", trouble)
         finally:
+            self.watch.stop()
             self._rotator.stop()

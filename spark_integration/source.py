@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, Short
 
 from redis_acker.message_ids import MessageId, MessageIds, TextIds
 from spark_integration.errors import BadFrame
-from spark_integration.plans import is_repeatable
+from spark_integration.plans import is_repeatable, stored
 from spark_integration.tracking import COLUMN, Keys
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
@@ -39,7 +39,7 @@ class Source:
         if self.only is None:
             return frame
         wanted = self.frame.sparkSession.createDataFrame(pa.table({COLUMN: pa.array(self.only, type=pa.int64())}))
-        return frame.join(F.broadcast(wanted), COLUMN, "left_semi").select(*frame.columns)
+        return frame.join(F.broadcast(wanted), COLUMN, "left_semi").select(*frame.columns)  # in their order
 
     def _key(self) -> Column:
         # Sources of one job must not share keys, though they may share message ids.
@@ -48,7 +48,7 @@ class Source:
     def read_ids(self) -> tuple[Source, ReadIds]:
         """Reads all message ids. If two of them have the same key, tries other keys."""
         table = self.with_keys().select(COLUMN, f"`{self.message_id}`").toArrow()
-        ids = table.column(1).combine_chunks()
+        ids = _wide(table.column(1)).combine_chunks()
         if ids.null_count:
             raise BadFrame(
                 f"{ids.null_count} of {len(ids):,} rows have no message id: fill column {self.message_id!r}, or leave "
@@ -92,13 +92,11 @@ class ReadIds:
     def message_ids(self) -> MessageIds:
         """The ids as the store takes them."""
         if pa.types.is_integer(self.ids.type):
-            integers: MessageIds = self.ids.to_numpy().astype(np.int64)
+            integers: MessageIds = self.ids.to_numpy()
             return integers
-        text = _is_text(self.ids.type)
-        wide = self.ids.cast(pa.large_string() if text else pa.large_binary())
-        _, ends, data = wide.buffers()
-        offsets = np.frombuffer(ends, dtype=np.int64)[wide.offset : wide.offset + len(wide) + 1]
-        return TextIds(offsets, memoryview(data) if data else memoryview(b""), text=text)
+        _, ends, data = self.ids.buffers()
+        offsets = np.frombuffer(ends, dtype=np.int64)[self.ids.offset : self.ids.offset + len(self.ids) + 1]
+        return TextIds(offsets, memoryview(data) if data else memoryview(b""), text=_is_text(self.ids.type))
 
     def attempts(self, failed_before: Mapping[MessageId, int]) -> int | list[int]:
         """The attempt that each message is at, given how many attempts have failed of those that failed before."""
@@ -126,6 +124,14 @@ class ReadIds:
         return pa.array([one for one in ids if isinstance(one, kind)], type=self.ids.type)
 
 
+def _wide(ids: Any) -> Any:
+    """Ids in a type that holds all of their kind: those of an earlier run may have been longer, and all of them
+    together may be more than 2 GB."""
+    if pa.types.is_integer(ids.type):
+        return ids.cast(pa.int64())
+    return ids.cast(pa.large_string() if _is_text(ids.type) else pa.large_binary())
+
+
 def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
@@ -139,9 +145,13 @@ def check_frame(frame: DataFrame, *, stable_source: bool | None) -> DataFrame:
         )
     if COLUMN.lower() in (name.lower() for name in frame.columns):
         raise BadFrame(f"The frame has a column {COLUMN!r}, the name of the tracking column: rename yours.")
+    if strange := [name for name in frame.columns if "." in name or "`" in name]:
+        raise BadFrame(
+            f"Python steps cannot take columns with '.' or '`' in their names, such as {strange}: rename them."
+        )
     if stable_source is None:
         stable_source = is_repeatable(frame)
-    return frame if stable_source else frame.localCheckpoint(eager=True)
+    return frame if stable_source else stored(frame)
 
 
 def check_message_id(frame: DataFrame, message_id: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -14,10 +17,18 @@ from pyspark.sql import Row
 from redis_acker.errors import AckerError
 from spark_integration.tracking import COLUMN, Cause, Keys, Tracking, keys_in
 
+log = logging.getLogger(__name__)
+
 Batches = Iterator[pa.RecordBatch]
 
 Counts = NDArray[np.int64]
 """How many rows each row has become."""
+
+SEND_EVERY_S = 0.5
+"""How long a failed row waits at most for others, so that they are sent together, while rows go on failing."""
+
+RAISED = (Exception, SystemExit)
+"""What fails a row and not the task. Parsers of command lines raise SystemExit."""
 
 _TUPLES = {tuple, list, Row}
 
@@ -52,7 +63,7 @@ class RowStep:
             data = batch.drop_columns([COLUMN])
             make_row = make_row or Row(*data.schema.names)
             failed = _FailedRows(self.name, cells, self.tracking)
-            rows = map(make_row, *(column.to_pylist() for column in data.columns))
+            rows = _rows(data, make_row)
             given = self._to_batch(*(self._flat_map if self.gives_many else self._map)(rows, failed), cells, failed)
             failed.send()  # before the yield: under a limit what comes after it may never run
             yield given
@@ -63,7 +74,7 @@ class RowStep:
         for i, row in enumerate(rows):
             try:
                 given.append(function(row))
-            except Exception as error:
+            except RAISED as error:
                 failed.add(i, error)
                 failed_places.append(i)
         counts = np.ones(len(given) + len(failed_places), dtype=np.int64)
@@ -75,7 +86,7 @@ class RowStep:
         for i, row in enumerate(rows):
             try:
                 some = list(function(row))
-            except Exception as error:
+            except RAISED as error:
                 failed.add(i, error)
                 some = []
             given += some
@@ -105,7 +116,7 @@ class RowStep:
                 failed.add(i, error)
                 counts[i] = 0
         if not kept:
-            raise WrongOutput(f"Step {self.name!r} gives rows that do not fit its schema: {failed.last_misfit}")
+            failed.raise_if_wrong()
         return kept, counts
 
 
@@ -124,8 +135,8 @@ class BatchStep:
             _connect(self.tracking)
             failed = _FailedRows(self.name, batch.column(COLUMN), self.tracking)
             given = list(self._apply(batch, 0, failed))
-            if batch.num_rows and failed.misfits == batch.num_rows:
-                raise WrongOutput(f"Step {self.name!r} gives rows that do not fit its schema: {failed.last_misfit}")
+            if failed.misfits == batch.num_rows:
+                failed.raise_if_wrong()
             failed.send()
             yield from given
 
@@ -134,9 +145,10 @@ class BatchStep:
             given = self._call(batch)
         except WrongOutput:
             raise
-        except Exception as error:
-            if batch.num_rows == 1:
-                failed.add(start, error)
+        except RAISED as error:
+            if batch.num_rows <= 1:
+                if batch.num_rows:
+                    failed.add(start, error)
                 return
             half = batch.num_rows // 2
             yield from self._apply(batch.slice(0, half), start, failed)
@@ -176,24 +188,43 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
 
 
+def _rows(batch: pa.RecordBatch, make_row: Callable[..., Row]) -> Iterator[Row]:
+    if not batch.num_columns:
+        return repeat(make_row(), batch.num_rows)
+    return map(make_row, *(column.to_pylist() for column in batch.columns))
+
+
 class _FailedRows:
     """Collects the rows of a batch that failed, and fails their roots together."""
 
     def __init__(self, step: str, cells: pa.Array, tracking: Tracking | None) -> None:
         self._step, self._cells, self._tracking = step, cells, tracking
         self._failed: dict[Cause, list[Keys]] = {}
+        self._send_at_s = 0.0
         self.misfits = 0
-        self.last_misfit: Exception | None = None
+        self.last_misfit: BaseException | None = None
 
-    def add(self, place: int, error: Exception) -> None:
+    def add(self, place: int, error: BaseException) -> None:
         if isinstance(error, _Misfit):
             self.misfits += 1
             self.last_misfit = error
-        self._failed.setdefault(Cause.of(error), []).append(keys_in(self._cells.slice(place, 1)))
+        keys = keys_in(self._cells.slice(place, 1))
+        if not len(keys):
+            log.warning("Step %s raised an error for a row that comes from no message: %s", self._step, error)
+        self._failed.setdefault(Cause.of(error), []).append(keys)
+        if time.monotonic() >= self._send_at_s:
+            self.send()
+
+    def raise_if_wrong(self) -> None:
+        """Called when nothing of a batch fits. A single row may be at fault itself, and so may those of a replay."""
+        if self.misfits > 1 and not (self._tracking and self._tracking.is_replay):
+            raise WrongOutput(f"Step {self._step!r} gives rows that do not fit its schema: {self.last_misfit}")
 
     def send(self) -> None:
         if self._tracking and self._failed:
             self._tracking.fail(self._step, self._failed)
+        self._failed = {}
+        self._send_at_s = time.monotonic() + SEND_EVERY_S
 
 
 def _connect(tracking: Tracking | None) -> None:
@@ -210,7 +241,7 @@ def _to_columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     try:
         return [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+    except Exception as error:  # of Arrow, or of a value: a text with half a surrogate pair, for instance
         raise _Misfit(f"{error}, declared as {_shown(schema)}") from None
 
 

@@ -46,6 +46,11 @@ class Summary:
         return len(self.failures)
 
     @property
+    def unknown(self) -> int:
+        """Messages that failed but whose failures somebody else has taken out of the store: there should be none."""
+        return self.tracked - self.completed - self.failed
+
+    @property
     def dead(self) -> int:
         """How many of the failed were given up. The others are tried again when they are in a later run."""
         return sum(failure.dead for failure in self.failures)
@@ -61,6 +66,8 @@ class Summary:
             f"{self.completed:,} completed, {self.failed:,} failed ({self.dead:,} of them dead)"
         ]
         lines += [f"  {failure}" for failure in self.failures[:SHOWN_FAILURES]]
+        if self.unknown:
+            lines.append(f"  {self.unknown:,} more have failed, and their failures were taken by another reader")
         if self.failed > SHOWN_FAILURES:
             lines.append(f"  and {self.failed - SHOWN_FAILURES:,} more in .failures")
         return "\n".join(lines)

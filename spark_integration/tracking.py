@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from redis_acker import Acker, FailedTuple
+from redis_acker.acker import MAX_ERROR_BYTES
 from redis_acker.ids import U64Array, roots_at
 from redis_acker.keys import ShardKeys
 from redis_acker.transport import Command
@@ -23,6 +24,9 @@ key is a 64-bit hash of the message id: the same however often and wherever Spar
 
 NOTES_EXPIRE_MS = 24 * 3600 * 1000
 """A job that dies leaves its notes behind for this long."""
+
+_AT_ONCE = 1000
+"""Rows noted by one command."""
 
 Keys = NDArray[np.int64]
 Places = NDArray[np.int64]
@@ -93,7 +97,7 @@ class Cause:
     fatal: bool = False
 
     @classmethod
-    def of(cls, error: Exception) -> Cause:
+    def of(cls, error: BaseException) -> Cause:
         if isinstance(error, FailedTuple):
             return cls(str(error), error.fatal)
         try:
@@ -113,6 +117,8 @@ class Tracking:
     store: StoreAddress
     run: str
     tables: Value
+    is_replay: bool = False
+    """Whether only messages are brought that have failed before."""
 
     def connect(self) -> None:
         """Opens the connection of this worker, so that a store out of reach is noticed before anything failed."""
@@ -133,9 +139,10 @@ class FailedRows:
         self._key = keys.failed_rows(name)
 
     def add(self, keys: Keys, step: str, cause: Cause) -> None:
-        text = json.dumps([step, cause.error, cause.fatal])
-        pairs = [part for key in keys.tolist() for part in (str(key), text)]
-        self._transport.run_one(Command(0, ("HSET", self._key, *pairs)))
+        text = json.dumps([step, cause.error[:MAX_ERROR_BYTES], cause.fatal])
+        for start in range(0, len(keys), _AT_ONCE):
+            pairs = [part for key in keys[start : start + _AT_ONCE].tolist() for part in (str(key), text)]
+            self._transport.run_one(Command(0, ("HSET", self._key, *pairs)))
         self._transport.run_one(Command(0, ("PEXPIRE", self._key, NOTES_EXPIRE_MS)))
 
     def read(self) -> dict[tuple[str, Cause], list[int]]:
@@ -146,6 +153,9 @@ class FailedRows:
             step, error, fatal = json.loads(text)
             found.setdefault((step, Cause(error, fatal)), []).append(int(key))
         return found
+
+    def count(self) -> int:
+        return int(self._transport.run_one(Command(0, ("HLEN", self._key))))
 
     def forget(self) -> None:
         self._transport.run_one(Command(0, ("DEL", self._key)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 import threading
 import time
@@ -43,14 +44,14 @@ class Watch:
 
     def start(self) -> None:
         self._begin_s = time.monotonic()
-        self._failed_before = self._failed()
         self._thread = threading.Thread(target=self._loop, name="watch", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
-        """Raises what the watch has stopped the job for."""
+        """Raises what the watch has stopped the job for, or would have if it had looked once more."""
         if self._error:
             raise self._error
+        self._look()
 
     def stop(self) -> None:
         self._stop.set()
@@ -66,8 +67,7 @@ class Watch:
         while not self._stop.wait(min(_LOOK_EVERY_S, keep_every_s)):
             try:
                 for source in self._sources:
-                    if source.lease:
-                        source.lease.renew()
+                    source.hold()
                 if time.monotonic() >= keep_at_s:
                     keep_at_s = time.monotonic() + keep_every_s
                     for source in self._sources:
@@ -79,32 +79,32 @@ class Watch:
                 self._error = error
                 self._spark.interruptTag(self._tag)
                 return
+            except Exception:  # of Spark, which may be gone: the job will say so
+                log.exception("The watch of a run has met an error, and goes on.")
 
     def _look(self) -> None:
         if not (self._progress or self._max_failures is not None):
             return
-        failed = self._failed() - self._failed_before
+        counts = [source.counts() for source in self._sources]
+        completed, failed = sum(one for one, _ in counts), sum(one for _, one in counts)
         if self._max_failures is not None and failed > self._max_failures:
             raise TooManyFailures(
                 f"{failed:,} messages have failed, and this run allows {self._max_failures:,}: its job was cancelled, "
                 "and the unfinished messages have failed with it. Look at the first errors, then run it again."
             )
         if self._progress:
-            self._show(failed)
+            self._show(completed, failed)
 
-    def _failed(self) -> int:
-        names = {source.source.spout for source in self._sources}
-        return sum(one.failed + one.timeout for one in self._acker.stats().spouts if one.name in names)
-
-    def _show(self, failed: int) -> None:
+    def _show(self, completed: int, failed: int) -> None:
         tracked = sum(len(source) for source in self._sources)
         seconds = time.monotonic() - self._begin_s
         spouts = ", ".join(source.source.spout for source in self._sources)
         line = (
-            f"{spouts}: {tracked:,} tracked, {failed:,} failed, {tracked - failed:,} pending, {seconds:.0f} s"
+            f"{spouts}: {tracked:,} tracked, {completed:,} completed, {failed:,} failed, "
+            f"{tracked - completed - failed:,} pending, {(completed + failed) / seconds:,.0f}/s, {seconds:.0f} s"
             f"{self._stages()}"
         )
-        print(f"{_WIPE_LINE}{line[:119]}", end="", file=sys.stderr, flush=True)
+        print(f"{_WIPE_LINE}{line[: shutil.get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
 
     def _stages(self) -> str:
         """How far Spark is, where it can be asked."""

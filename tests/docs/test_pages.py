@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import spark_integration.errors
 from redis_acker import errors
 from tests.docs.pages import PAGES, ROOT, name_of
 
@@ -28,7 +29,10 @@ def test_every_page_of_docs_is_named_in_the_readme() -> None:
 
 def test_every_kind_of_error_is_explained() -> None:
     kinds = [
-        name for name, found in vars(errors).items() if isinstance(found, type) and found.__module__ == errors.__name__
+        name
+        for module in (errors, spark_integration.errors)
+        for name, found in vars(module).items()
+        if isinstance(found, type) and issubclass(found, errors.AckerError)
     ]
     text = ERRORS_PAGE.read_text(encoding="utf-8")
 
@@ -52,7 +56,7 @@ def _fits(message: str, text: str) -> bool:
 
 def _texts() -> Iterator[list[str]]:
     """Every text in the code, with gaps where values are filled in."""
-    for path in (ROOT / "redis_acker").rglob("*.py"):
+    for path in [*(ROOT / "redis_acker").rglob("*.py"), *(ROOT / "spark_integration").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
                 yield [str(part.value) if isinstance(part, ast.Constant) else "\x00" for part in node.values]

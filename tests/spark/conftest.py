@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session with two cores, in which a task may fail three times."""
+    """A local session with two cores, in which a task may fail once."""
     require_java()
     directory = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
@@ -42,7 +42,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def _session(directory: Path) -> SparkSession:
-    builder = SparkSession.builder.master("local[2,4]").appName("redis-acker tests")
+    builder = SparkSession.builder.master("local[2,2]").appName("redis-acker tests")
     # Data sets of tests are small, but several tests share the session.
     own = {"spark.driver.memory": "1g", "spark.sql.warehouse.dir": str(directory / "warehouse")}
     for name, value in {**SMALL, **own}.items():

@@ -30,7 +30,7 @@ def driver(spark_cluster: StandaloneCluster) -> Driver:
 
 def test_a_local_session_runs_tasks_in_two_cores(spark: SparkSession) -> None:
     assert spark.range(0, ROWS, 1, 4).rdd.getNumPartitions() == 4
-    assert spark.sparkContext.master == "local[2,4]"
+    assert spark.sparkContext.master == "local[2,2]"
 
 
 @pytest.mark.slow

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redis_acker.message_ids import MAX_ATTEMPT, check_attempts, check_message_ids, pack_ids, unpack_ids
+from redis_acker.errors import BadInput
+from redis_acker.message_ids import MAX_ATTEMPT, TextIds, check_attempts, check_message_ids, pack_ids, unpack_ids
 from tests.fake import fake_redis
 from tests.lua.headers import libraries
 
@@ -98,3 +99,21 @@ def test_the_sequence_of_ids_is_not_changed_by_later_changes_of_the_caller() -> 
     ids[0] = "c"
     assert isinstance(checked, list)
     assert checked == ["a", "b"]
+
+
+@pytest.mark.parametrize("texts", [["aa", "bb", "cc"], ["", "a", "äöü"], ["x" * 1024]], ids=["equal", "mixed", "long"])
+@pytest.mark.parametrize("text", [True, False])
+def test_ids_in_one_buffer_are_packed_like_a_list_of_them(texts: list[str], text: bool) -> None:
+    encoded = [one.encode() for one in texts]
+    ends = np.cumsum([3, *map(len, encoded)])  # they need not begin at the start of the buffer
+    ids = TextIds(ends, memoryview(b"???" + b"".join(encoded)), text=text)
+
+    assert packed(ids, 1, len(texts)) == packed(texts if text else encoded, 1, len(texts))
+    assert pack_ids(ids[0:1], 1) == packed((texts if text else encoded)[:1], 1, 1)
+
+
+def test_an_id_in_a_buffer_that_is_too_long_is_refused() -> None:
+    ids = TextIds(np.array([0, 2000]), memoryview(b"x" * 2000), text=True)
+
+    with pytest.raises(BadInput, match="A message id of 2000 bytes is over the limit of 1024"):
+        check_message_ids(ids, 1)

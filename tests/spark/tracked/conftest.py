@@ -38,6 +38,7 @@ def tracked(acker: Acker, numbers: Callable[[int], DataFrame]) -> MakeFrame:
     """tracked(100) is a tracked frame of 100 messages; options are those of track()."""
 
     def make(count: int, spout: str = "numbers", **options: Any) -> TrackedFrame:
-        return track(numbers(count), acker=acker, spout=spout, message_id="id", **{"retries": AT_ONCE, **options})
+        defaults = {"retries": AT_ONCE, "stable_source": True}
+        return track(numbers(count), acker=acker, spout=spout, message_id="id", **{**defaults, **options})
 
     return make

@@ -1,15 +1,18 @@
 """Mistakes get one clear sentence, before or where they happen, and nothing is acked by halves."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from redis_acker import Acker
+from redis_acker import Acker, DeadLetters
 from spark_integration import BadFrame, JobFailed, StoreOutOfReach, TrackedFrame, WrongOutput, resume, track, workers
+from spark_integration.steps import RowStep
 from tests.backends import Servers
 from tests.spark.tracked.books import books
 from tests.spark.tracked.conftest import MakeFrame
@@ -61,6 +64,43 @@ def test_a_column_with_the_name_of_the_tracking_column(numbers: Numbers, acker: 
         tracked(3).map(lambda row: row, "__acker long")
 
 
+def test_columns_that_python_steps_cannot_take(numbers: Numbers, acker: Acker) -> None:
+    with pytest.raises(BadFrame, match=r"take no columns|cannot take columns with '.' or '`' in their names"):
+        track(numbers(3).withColumnRenamed("number", "a.b"), acker=acker, spout="numbers", message_id="id")
+
+
+def test_mistakes_are_no_attempts(tracked: MakeFrame, numbers: Numbers, acker: Acker) -> None:
+    """What never began is neither failed nor lost, however often it is tried."""
+    long_ids = numbers(3).withColumn("id", F.concat("id", F.repeat(F.lit("x"), 2000)))
+    no_ids = numbers(3).withColumn("id", F.lit(None).cast("string"))
+    others = track(no_ids, acker=acker, spout="others", message_id="id", stable_source=True)
+    joined = tracked(3).join(others.select("number"), "number")
+    lock = threading.Lock()
+    for _ in range(4):
+        with pytest.raises(Exception, match="over the limit"):
+            sink(track(long_ids, acker=acker, spout="numbers", message_id="id", stable_source=True))
+        with pytest.raises(BadFrame, match="3 of 3 rows have no message id"):
+            sink(joined)
+        with pytest.raises(Exception, match="pickle"):
+            tracked(3).sink(lambda batch: lock.acquire())
+    assert books(acker) == (0, 0, 0, 0)
+    assert len(DeadLetters(acker)) == 0
+
+
+def test_a_sink_that_would_do_nothing(tracked: MakeFrame) -> None:
+    def store(batch: object) -> Any:
+        yield batch
+
+    with pytest.raises(BadFrame, match="a generator or async function would do nothing"):
+        tracked(3).sink(store)
+
+
+def test_a_group_by_texts_that_are_equal_by_a_collation(numbers: Numbers, acker: Acker) -> None:
+    frame = numbers(3).withColumn("id2", F.expr("id collate UTF8_LCASE"))
+    with pytest.raises(BadFrame, match=r"group_by\(\) cannot group by 'id2'"):
+        track(frame, acker=acker, spout="numbers", message_id="id").group_by("id2")
+
+
 def test_a_streaming_frame(spark: SparkSession, acker: Acker) -> None:
     stream = spark.readStream.format("rate").load()
     with pytest.raises(BadFrame, match=r"call track\(\) on each micro-batch, inside of foreachBatch\(\)"):
@@ -81,20 +121,26 @@ def test_a_mistake_in_a_step_is_reported_where_it_is_made(tracked: MakeFrame) ->
 
 
 @pytest.mark.parametrize(
-    ("gives", "schema", "text"),
+    ("gives", "text"),
     [
-        (lambda row: (1, 2), "a int", r"a row must be a tuple, list, dict or Row with \['a'\], not \(1, 2\)"),
-        (lambda row: 7, "a int", r"a row must be a tuple, list, dict or Row with \['a'\], not 7"),
-        (lambda row: {"b": 1}, "a int", r"a row has the fields \['b'\], declared are \['a'\]"),
-        (lambda row: ("x",), "a int", r"Could not convert 'x' .* declared as a int32"),
+        (lambda row: (1, 2), r"a row must be a tuple, list, dict or Row with \['a'\], not \(1, 2\)"),
+        (lambda row: 7, r"a row must be a tuple, list, dict or Row with \['a'\], not 7"),
+        (lambda row: {"b": 1}, r"a row has the fields \['b'\], declared are \['a'\]"),
+        (lambda row: ("x",), r"Could not convert 'x' .* declared as a int32"),
     ],
     ids=["too wide", "no row", "other fields", "other type"],
 )
-def test_a_step_whose_rows_never_fit_its_schema(
-    tracked: MakeFrame, acker: Acker, gives: Callable[[Row], object], schema: str, text: str
-) -> None:
+def test_a_step_whose_rows_never_fit_its_schema(gives: Callable[[Row], object], text: str) -> None:
+    step = RowStep("wrong", gives, pa.schema([("a", pa.int32())]), gives_many=False, tracking=None)
+    batch = pa.RecordBatch.from_pydict({"number": [1, 2, 3], "__acker": [7, 8, 9]})
+
     with pytest.raises(WrongOutput, match=rf"Step 'wrong' gives rows that do not fit its schema: {text}"):
-        sink(tracked(5).map(gives, schema, name="wrong"))
+        list(step(iter([batch])))
+
+
+def test_a_wrong_step_ends_the_job(tracked: MakeFrame, acker: Acker) -> None:
+    with pytest.raises(WrongOutput, match=r"Step 'wrong' gives rows that do not fit its schema: a row must be a tuple"):
+        sink(tracked(5).map(lambda row: 7, "a int", name="wrong"))
     assert books(acker) == (5, 0, 5, 0)
 
 
@@ -186,5 +232,5 @@ def test_rows_to_go_on_with_that_have_no_anchors(numbers: Numbers, acker: Acker)
     frame = numbers(3).withColumn("anchors", F.when(F.col("number") > 0, F.lit(b"x" * 16)))
     with pytest.raises(BadFrame, match="1 of 3 rows have no anchors in column 'anchors'"):
         sink(resume(frame, acker=acker, name="next"))
-    with pytest.raises(Exception, match="Packed anchors are a multiple of 16 bytes"):
+    with pytest.raises(Exception, match="Anchors are a multiple of 16 bytes, and b'short'"):
         sink(resume(numbers(3).withColumn("anchors", F.lit(b"short")), acker=acker, name="next"))

@@ -5,7 +5,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from redis_acker import Acker
-from spark_integration import JobFailed, track
+from spark_integration import BadFrame, JobFailed, track
 from tests.spark.tracked.books import books
 from tests.spark.tracked.conftest import MakeFrame
 
@@ -53,6 +53,33 @@ def test_groups_of_groups_are_traced_too(tracked: MakeFrame, acker: Acker) -> No
 
     assert {one.message_id for one in summary.failures} == {f"m{i}" for i in (*range(10, 20), *range(30, 40))}
     assert books(acker) == (40, 20, 20, 0)
+
+
+def test_one_group_of_everything_stands_for_everything(tracked: MakeFrame, acker: Acker) -> None:
+    def fail(row: Row) -> Row:
+        raise ValueError("all")
+
+    whole = tracked(6).where("number > 1").group_by().agg(F.count("*").alias("count"))
+    summary = whole.map(fail, whole.schema).sink(lambda batch: None)
+
+    assert {one.message_id for one in summary.failures} == {"m2", "m3", "m4", "m5"}
+    assert books(acker) == (6, 2, 4, 0)
+    with pytest.raises(BadFrame, match="stand for too many messages"):
+        whole.to_df()
+
+
+def test_groups_of_two_aggregations_are_told_apart(tracked: MakeFrame, acker: Acker) -> None:
+    def strict(row: Row) -> Row:
+        if row.number == 1:
+            raise ValueError("one")
+        return row
+
+    left = tracked(3).group_by("number").agg(F.count("*").alias("left"))
+    right = tracked(3, spout="others").group_by("number").agg(F.count("*").alias("right"))
+    summary = left.map(strict, left.schema).join(right, "number").sink(lambda batch: None)
+
+    assert [(one.spout, one.message_id) for one in summary.failures] == [("numbers", "m1")]
+    assert books(acker, "others") == (3, 3, 0, 0)
 
 
 def test_groups_with_nulls_in_different_places_are_told_apart(spark: SparkSession, acker: Acker) -> None:

@@ -124,8 +124,23 @@ def test_rows_behind_an_aggregation_cannot_be_handed_over(tracked: MakeFrame) ->
 
 def test_the_column_of_the_anchors_has_the_name_it_is_given(tracked: MakeFrame) -> None:
     assert tracked(3).to_df(anchors="trail").columns == ["id", "number", "trail"]
+
+
+def test_anchors_that_have_no_place_leave_nothing_pending(tracked: MakeFrame, acker: Acker) -> None:
     with pytest.raises(BadFrame, match="The frame has a column 'number' already"):
-        tracked(3, spout="others").to_df(anchors="number")
+        tracked(3).to_df(anchors="number")
+    assert books(acker)[3] == 0
+
+
+def test_rows_without_message_have_no_anchors(tracked: MakeFrame, acker: Acker, spark: SparkSession) -> None:
+    names = spark.createDataFrame([(2, "two"), (7, "seven"), (1, "one")], "number long, name string")
+    rows = tracked(3).join(names, "number", "right").to_df().collect()
+
+    assert {row.name: row.anchors is None for row in rows} == {"one": False, "two": False, "seven": True}
+    for row in rows:
+        anchors = Anchors.from_bytes(row.anchors or b"")
+        acker.ack(list(anchors), list(anchors.values()))
+    assert books(acker) == (3, 3, 0, 0)
 
 
 def test_rows_that_nobody_acks_time_out(servers: Any, namespace: str, numbers: Callable[[int], DataFrame]) -> None:

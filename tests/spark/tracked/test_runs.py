@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
 
 from redis_acker import Acker, DeadLetters, RetryPolicy
+from redis_acker.errors import AckerError
 from redis_acker.lease import Lease, SpoutTaken
-from spark_integration import TooManyFailures, open_source, track
+from redis_acker.retries import RetryBook
+from spark_integration import JobFailed, TooManyFailures, open_source, resume, source, track, watch
 from tests.backends import Servers
 from tests.spark.tracked.books import books
 from tests.spark.tracked.conftest import AT_ONCE, MakeFrame
@@ -100,7 +103,9 @@ def test_replays_end_with_dead_letters(tracked: MakeFrame, acker: Acker) -> None
     assert len(DeadLetters(acker, spout="numbers")) == 3
 
 
-def test_too_many_failures_cancel_the_job(tracked: MakeFrame, acker: Acker) -> None:
+def test_too_many_failures_cancel_the_job(
+    tracked: MakeFrame, acker: Acker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def slow(row: Row) -> Row:
         import time
 
@@ -109,11 +114,99 @@ def test_too_many_failures_cancel_the_job(tracked: MakeFrame, acker: Acker) -> N
         time.sleep(0.05)
         return row
 
-    frame = tracked(2000, max_failures=10).order_by("number").map(slow, SCHEMA)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
+    monkeypatch.setattr(watch, "_LOOK_EVERY_S", 0.05)
+    frame = tracked(400, max_failures=10).order_by("number").map(slow, SCHEMA)
 
     with pytest.raises(TooManyFailures, match="20 messages have failed, and this run allows 10: its job was"):
         frame.sink(lambda batch: None)
-    assert books(acker) == (2000, 0, 2000, 0)
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert books(acker) == (400, 0, 400, 0)
+
+
+def test_failures_are_counted_to_the_last(tracked: MakeFrame, acker: Acker) -> None:
+    with pytest.raises(TooManyFailures, match="1 messages have failed, and this run allows 0"):
+        _run(tracked(3, max_failures=0).map(fail_thirds, SCHEMA))
+    assert books(acker) == (3, 0, 3, 0)
+
+
+def test_failed_deliveries_are_counted_too(tracked: MakeFrame, acker: Acker) -> None:
+    handed_over = tracked(6).to_df().localCheckpoint()
+    with pytest.raises(TooManyFailures, match="2 messages have failed, and this run allows 1"):
+        _run(resume(handed_over, acker=acker, name="next", max_failures=1).map(fail_thirds, SCHEMA))
+
+
+def test_a_run_ends_though_spark_is_gone(
+    tracked: MakeFrame, acker: Acker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(tag: str) -> None:
+        raise ConnectionRefusedError("the JVM has ended")
+
+    monkeypatch.setattr(spark, "removeTag", gone)
+    before = threading.active_count()
+    with pytest.raises(JobFailed, match="told to"):
+        tracked(3).write(lambda writer: (_ for _ in ()).throw(RuntimeError("told to")))
+    assert books(acker) == (3, 0, 3, 0)
+    assert threading.active_count() == before
+    monkeypatch.undo()
+    assert _run(tracked(3)).completed == 3
+
+
+def test_a_run_that_lost_its_spout_leaves_the_books_to_its_successor(
+    tracked: MakeFrame, acker: Acker, servers: Servers
+) -> None:
+    """It hangs until its lease has ended; another run takes the spout, fails its roots, and fails itself."""
+    keys = acker.shard_keys[0]
+    number = acker.spout_number("numbers")
+
+    def hang(writer: Any) -> None:
+        servers.client("redis-7.0").delete(keys.lease(number))
+        successor = tracked(3).map(fail_thirds, SCHEMA)
+        assert [(one.message_id, one.attempt) for one in _run(successor).failures] == [("m0", 2)]
+        Lease(acker, "numbers").take(wait=False, stop=threading.Event())
+        servers.client("redis-7.0").set(keys.run(number), "the successor's next")
+        raise RuntimeError("too late")
+
+    with pytest.raises(AckerError, match=r"too late|was taken over"):
+        tracked(3).write(hang)
+
+    assert {key: retry.attempt for key, retry in RetryBook(acker, "numbers").load().items()} == {"m0": 2}
+    assert servers.client("redis-7.0").get(keys.run(number)) == b"the successor's next"
+
+
+def test_keys_that_collide_are_salted_anew(tracked: MakeFrame, acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the first salt every message has the same key."""
+    real = source.Source._key
+
+    def colliding(one: source.Source) -> Any:
+        return F.lit(7).cast("long") if one.salt == 0 else real(one)
+
+    monkeypatch.setattr(source.Source, "_key", colliding)
+
+    summary = _run(tracked(6, replays=5).map(fail_thirds, SCHEMA))
+
+    assert (summary.tracked, summary.completed, summary.dead) == (6, 4, 2)
+
+
+def test_a_failure_that_another_reader_took_is_not_counted_as_complete(tracked: MakeFrame, acker: Acker) -> None:
+    def steal(writer: Any) -> None:
+        writer.format("noop").mode("overwrite").save()
+        with acker.failures("numbers") as failures:
+            assert sum(map(len, failures.consume())) == 2
+
+    summary = tracked(6).map(fail_thirds, SCHEMA).write(steal)
+
+    assert (summary.completed, summary.failed, summary.unknown) == (4, 0, 2)
+    assert "2 more have failed" in str(summary)
+
+
+def test_broadcasts_are_freed(tracked: MakeFrame, spark: SparkSession) -> None:
+    _run(tracked(3).map(fail_thirds, SCHEMA))
+    files = Path(spark.sparkContext._temp_dir)
+    before = len(list(files.iterdir()))
+    _run(tracked(3).map(fail_thirds, SCHEMA))
+
+    assert len(list(files.iterdir())) == before
 
 
 def test_a_long_job_keeps_its_messages_alive(servers: Servers, namespace: str, spark: SparkSession) -> None:
@@ -204,6 +297,26 @@ def test_an_empty_frame_has_nothing_to_do(tracked: MakeFrame) -> None:
     empty = _run(tracked(0))
 
     assert (summary.completed, empty.tracked, empty.completed) == (10, 0, 0)
+
+
+def test_progress_is_shown_if_asked_for_and_wiped_at_the_end(
+    tracked: MakeFrame, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(row: Row) -> Row:
+        import time
+
+        time.sleep(0.02)
+        return fail_thirds(row)
+
+    monkeypatch.setattr(watch, "_LOOK_EVERY_S", 0.05)
+    _run(tracked(99, progress=True).map(slow, SCHEMA))
+    shown = capsys.readouterr().err
+    _run(tracked(9).map(slow, SCHEMA))
+
+    assert "numbers: 99 tracked, 0 completed, " in shown
+    assert " pending, " in shown
+    assert shown.endswith("\r\033[K")
+    assert capsys.readouterr().err == ""  # no terminal, and nothing was asked for
 
 
 def test_the_summary_reads_well(tracked: MakeFrame) -> None:

@@ -82,6 +82,48 @@ def test_an_error_that_says_so_is_fatal(tracked: MakeFrame) -> None:
     assert (failure.error, failure.attempt, failure.dead) == ("never", 1, True)
 
 
+def test_values_that_arrow_cannot_hold_fail_their_row(tracked: MakeFrame) -> None:
+    def half(row: Row) -> tuple[str]:
+        return ("\ud800" if row.number == 2 else "well",)
+
+    [failure] = tracked(5).map(half, "text string").sink(lambda batch: None).failures
+
+    assert (failure.message_id, "surrogates not allowed" in failure.error) == ("m2", True)
+
+
+def test_a_function_that_exits_fails_its_row(tracked: MakeFrame) -> None:
+    def parse(row: Row) -> Row:
+        if row.number == 2:
+            raise SystemExit(2)
+        return row
+
+    [failure] = tracked(5).map(parse, "id string, number long").sink(lambda batch: None).failures
+
+    assert (failure.message_id, failure.error) == ("m2", "SystemExit: 2")
+
+
+def test_a_single_row_that_does_not_fit_is_not_the_fault_of_the_step(tracked: MakeFrame) -> None:
+    def wide(row: Row) -> list[tuple[int, ...]]:
+        return [(1, 2)] if row.number == 2 else []
+
+    summary = tracked(5, replays=2).flat_map(wide, "a int").sink(lambda batch: None)
+
+    assert [(one.message_id, one.attempt, one.dead) for one in summary.failures] == [("m2", 3, True)]
+
+
+def test_everything_may_be_selected(tracked: MakeFrame) -> None:
+    frame = tracked(3).select("*", F.lit(1).alias("one"))
+
+    assert frame.columns == ["id", "number", "one"]
+    assert frame.sink(lambda batch: None).completed == 3
+
+
+def test_rows_without_columns_are_rows(tracked: MakeFrame) -> None:
+    _, rows = collect(tracked(3).select().map(lambda row: ("seen",), "text string"))
+
+    assert rows == [("seen",)] * 3
+
+
 def test_native_steps_keep_the_books(tracked: MakeFrame, acker: Acker) -> None:
     frame = (
         tracked(20)
