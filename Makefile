@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup system test test-fast lint demo bench matrix clean
+.PHONY: help setup system test test-full test-fast lint demo bench matrix clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -22,11 +22,14 @@ system: $(READY)
 
 setup: system ## make .venv, and install Java and the Redis servers that the tests need
 
-test: lint ## lint and every test
+test: lint ## lint and the tests, but for a few that take minutes
+	$(BIN)/python -m pytest -q $(PARALLEL) -m 'not full'
+
+test-full: lint ## lint and every test
 	$(BIN)/python -m pytest -q $(PARALLEL)
 
 test-fast: lint ## lint and the tests that are not slow
-	$(BIN)/python -m pytest -q $(PARALLEL) -m 'not slow'
+	$(BIN)/python -m pytest -q $(PARALLEL) -m 'not slow and not full'
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check

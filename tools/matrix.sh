@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 # The newest PySpark runs in .venv, on one Python. Here are its other Pythons, and the older ones of PySpark.
 COMBINATIONS="4.0@3.11 4.1@3.11 4.2@3.11 4.3@3.10 4.3@3.12 4.3@3.13"
-TESTS=${MATRIX_TESTS:-"tests/spark -m 'not slow'"}
+TESTS=${MATRIX_TESTS:-"tests/spark -m 'not slow and not full'"}
 HOME_OF_ALL=.matrix
 TABLE=$HOME_OF_ALL/table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,9 @@ HSETS = 100_000
 """HSET requests of one round."""
 ROUNDS = 10
 """After one that warms up."""
+QUIET_CHECKS, QUIET_S = 5, 0.1
+"""How often, and how far apart, nothing must be found of an interrupted round before it is over."""
+
 LONGEST_S = 8.0
 """No round begins after this time."""
 LIFE_MS = 3_600_000
@@ -107,7 +111,7 @@ def _measure(store: Store, servers: Servers, namespace: str, names: list[str]) -
                     if time.monotonic() - began > LONGEST_S:
                         break
         finally:
-            _delete(acker, key)
+            _delete(acker, key, interrupted=sys.exc_info()[0] is not None)
         rates = {name: median(one) for name, one in found.items()}
         ratio = median(ack / hset for ack, hset in zip(found["ack"], found["hset"], strict=True))
         rounds, block_size = len(found["ack"]), acker.settings.block_size
@@ -182,21 +186,21 @@ def _used_memory(client: redis.Redis) -> int | None:
     return int(info["used_memory"]) if "used_memory" in info else None
 
 
-def _delete(acker: Acker, key: str) -> None:
+def _delete(acker: Acker, key: str, *, interrupted: bool) -> None:
     """Every key that was made: a namespace is never looked for in the keyspace."""
     from redis_acker.transport import Command
 
     number = acker.spout_number(SPOUT)
-    # After an interruption the server may still work off requests that it has read.
-    size, length = -1, acker.transport.run_one(Command(0, ("HLEN", key)))
-    while 0 < length < HSETS and length != size:
-        time.sleep(0.1)
-        size, length = length, acker.transport.run_one(Command(0, ("HLEN", key)))
     commands = []
     for shard, keys in enumerate(acker.shard_keys):
         named = [*keys.with_streams([number]), keys.spouts, keys.sequences, *([key] if shard == 0 else [])]
         commands += [Command(shard, ("UNLINK", one)) for one in named]
     acker.transport.run(commands)
+    # After an interruption the server may still work off requests that it was sent.
+    quiet = 0
+    while interrupted and quiet < QUIET_CHECKS:
+        time.sleep(QUIET_S)
+        quiet = 0 if acker.transport.run_one(Command(0, ("UNLINK", key))) else quiet + 1
 
 
 def _print(store: Store, measured: Measured) -> None:

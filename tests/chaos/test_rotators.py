@@ -91,7 +91,7 @@ def has_at_most(acker: Acker, pending: int) -> bool:
     return acker.pending_count() <= pending
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "block_size"), [("redis-7.0", 1), ("valkey-9.1", 1000)])
 def test_roots_that_expire_all_at_once_are_drained_in_bounded_steps(
     kind: str, block_size: int, namespace: str, keeper: Keeper

@@ -20,7 +20,7 @@ TIMEOUT_S = 300.0
 ALONE = {name: value for name, value in os.environ.items() if not name.startswith("REDIS_ACKER_")}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_message_is_completed_or_dead_and_every_word_is_counted() -> None:
     ran = redis_acker("demo", "--messages", "2000", "--json", timeout_s=TIMEOUT_S)
 

@@ -18,7 +18,7 @@ def test_random_histories_agree_with_the_model(backend: Backend, namespace: str)
     run_histories(backend, namespace, range(HISTORIES[backend.kind]))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_more_random_histories_agree_with_the_model(backend: Backend, namespace: str) -> None:
     few = HISTORIES[backend.kind]
     run_histories(backend, namespace, range(few, 2 * few))

@@ -33,7 +33,7 @@ def test_a_local_session_runs_tasks_in_two_cores(spark: SparkSession) -> None:
     assert spark.sparkContext.master == "local[2,2]"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_job_runs_on_both_workers(driver: Driver, tmp_path: Path) -> None:
     faults = Faults(str(tmp_path), {SECOND_BEGUN: "hold"})
     driver.start(JOB, job_settings(tmp_path, {SECOND_BEGUN: "hold"}))
@@ -47,7 +47,7 @@ def test_a_job_runs_on_both_workers(driver: Driver, tmp_path: Path) -> None:
     assert faults.repeats(FIRST_DONE) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_stage_of_a_killed_executor_runs_again_and_the_job_ends(driver: Driver, tmp_path: Path) -> None:
     faults = Faults(str(tmp_path), {SECOND_BEGUN: "hold"})
     driver.start(JOB, job_settings(tmp_path, {SECOND_BEGUN: "hold"}))
@@ -63,7 +63,7 @@ def test_the_stage_of_a_killed_executor_runs_again_and_the_job_ends(driver: Driv
     assert before[1] not in after
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_task_that_fails_is_tried_again(driver: Driver, tmp_path: Path) -> None:
     result = driver.run(JOB, job_settings(tmp_path, {FIRST_DONE: "fail"}), aqe=False)
 
@@ -71,13 +71,13 @@ def test_a_task_that_fails_is_tried_again(driver: Driver, tmp_path: Path) -> Non
     assert Faults(str(tmp_path), {}).repeats(FIRST_DONE) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_a_job_raises_is_told(driver: Driver) -> None:
     with pytest.raises(JobFailed, match="KeyError: 'directory'"):
         driver.run(JOB, {})
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_slow_task_has_a_copy_on_the_other_host(spark_cluster: StandaloneCluster, tmp_path: Path) -> None:
     driver = spark_cluster.shared_driver(speculation=True)
 
@@ -87,7 +87,7 @@ def test_a_slow_task_has_a_copy_on_the_other_host(spark_cluster: StandaloneClust
     assert Faults(str(tmp_path), {}).repeats(FIRST_DONE) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_killed_driver_takes_its_executors_along(spark_cluster: StandaloneCluster, tmp_path: Path) -> None:
     driver = spark_cluster.shared_driver()
     driver.start(JOB, job_settings(tmp_path, {SECOND_BEGUN: "hold"}))
@@ -100,7 +100,7 @@ def test_a_killed_driver_takes_its_executors_along(spark_cluster: StandaloneClus
     assert not driver.is_idle
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nothing_is_left_of_a_cluster_whose_test_run_was_killed() -> None:
     code = (
         "from tests.spark.cluster import StandaloneCluster\n"

@@ -14,7 +14,7 @@ from tests.backends import Servers
 from tests.spark.cluster import HOSTS, Driver, StandaloneCluster
 from tests.spark.jobs.faults import FIRST_DONE, SECOND_BEGUN, Faults
 from tests.spark.jobs.tracked import FIRST_BEGUN, SINK_BEGUN, fails_in_first, fails_in_second
-from tests.spark.scenarios import EXECUTOR_LOSS, ROOTS, SCENARIOS, SPOUT, TASK_RETRY, Scenario, play
+from tests.spark.scenarios import EXECUTOR_LOSS, OFTEN, ROOTS, SCENARIOS, SPOUT, TASK_RETRY, Scenario, play
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -50,6 +50,9 @@ def kill_at(point: str, executors: int) -> Scenario:
 KILLS = (kill_at(FIRST_BEGUN, 1), kill_at(SINK_BEGUN, 2))
 
 
+RARELY = [pytest.param(scenario, marks=pytest.mark.full) for scenario in (*SCENARIOS, *KILLS) if scenario not in OFTEN]
+
+
 def check(acker: Acker, result: dict[str, list[object]], sinks: int) -> None:
     """Every message of every run is complete, but for those that were told to fail, each in its step."""
     assert result["failed"] == [FAILING] * sinks
@@ -64,13 +67,14 @@ def check(acker: Acker, result: dict[str, list[object]], sinks: int) -> None:
     )
 
 
-@pytest.mark.parametrize("scenario", [*SCENARIOS, *KILLS], ids=str)
+@pytest.mark.parametrize("scenario", [*OFTEN, *RARELY], ids=str)
 def test_no_message_is_wrong(
     spark_cluster: StandaloneCluster, acker: Acker, tmp_path: Path, scenario: Scenario
 ) -> None:
     check(acker, play(spark_cluster, scenario, JOB, acker=acker, directory=tmp_path), scenario.sinks)
 
 
+@pytest.mark.full
 def test_no_message_is_wrong_without_adaptive_execution(
     spark_cluster: StandaloneCluster, acker: Acker, tmp_path: Path
 ) -> None:
@@ -79,6 +83,7 @@ def test_no_message_is_wrong_without_adaptive_execution(
     check(acker, result, 1)
 
 
+@pytest.mark.full
 def test_a_driver_that_is_killed_is_followed_by_one_that_ends_the_job(
     spark_cluster: StandaloneCluster, acker: Acker, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from tests.spark.cluster import Driver, StandaloneCluster
 from tests.spark.jobs.faults import FIRST_DONE, SECOND_BEGUN, Fault, Faults
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 JOB = "tests.spark.topologies.cluster_job"
 MESSAGES = 5_000

@@ -36,7 +36,7 @@ class Crashes(BasicBolt):
         emit(tup["value"])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_message_that_kills_every_worker_is_dead_and_the_others_complete(bench: Bench) -> None:
     bench.run(chain([3, 4, 5], Crashes(), Relay()), retries=RetryPolicy(max_attempts=1))
 

@@ -39,7 +39,7 @@ def test_both_runners_count_the_same_words(bench: Bench, monkeypatch: pytest.Mon
         assert counts(here.url)["the"] == 500
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_example_on_spark_prints_what_its_readme_says() -> None:
     readme = (EXAMPLE / "README.md").read_text()
     [command], [output] = (re.findall(rf"^```{kind}\n(.*?)^```$", readme, re.M | re.S) for kind in ("shell", "output"))

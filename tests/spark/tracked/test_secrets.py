@@ -40,7 +40,7 @@ JOB = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_neither_plans_nor_the_event_log_hold_the_password(tmp_path: Path) -> None:
     server = start_server("redis-7.0")
     try:
