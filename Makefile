@@ -5,8 +5,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 # What is typed; directories that do not exist are left out.
 TYPED := $(wildcard redis_acker spark_integration tests benchmarks)
-# Tests wait for servers and Spark as much as they compute, so two processes are worth it on any machine.
-PARALLEL := -n 2 --dist loadgroup
+# Tests wait for servers and Spark as much as they compute, so three processes are worth it on two cores.
+PARALLEL := -n 3 --dist loadgroup
 # A redis-server that the set-up has put into the virtual environment is found as if it were installed.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 

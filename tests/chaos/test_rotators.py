@@ -23,7 +23,7 @@ def url(request: pytest.FixtureRequest, servers: Servers) -> str:
     return servers.get(request.param).url
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_rotators_and_drains_in_four_processes_expire_every_root_once(url: str, namespace: str, keeper: Keeper) -> None:
     clock = Clock()
     with Acker(url, namespace=namespace, shards=4, block_size=1, timeout_ms=TIMEOUT_MS, clock=clock) as acker:
@@ -66,7 +66,7 @@ def rotate_once(url: str, namespace: str, now_ms: int, start: object) -> None:
             Rotator(acker).once()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_rotator_that_is_killed_in_the_middle_of_a_drain_is_followed_by_another(
     url: str, namespace: str, keeper: Keeper
 ) -> None:

@@ -32,7 +32,7 @@ def test_every_message_is_completed_or_dead_and_every_word_is_counted() -> None:
     assert books["words"] == books["expected_words"] == 19_800
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_is_kept_can_be_looked_at_with_the_commands_that_it_names() -> None:
     """As a new user would: read what the demo says, and type that into a second terminal."""
     with subprocess.Popen([SCRIPT, "demo", "--messages", "500", "--keep"], env=ALONE, stdout=subprocess.PIPE) as demo:

@@ -12,7 +12,7 @@ from redis_acker import Acker, new_edges
 from tests.deploy.compose import PROFILES, read_services
 from tests.deploy.stack import Stack
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 PASSWORD = "a-secret-of-the-test"
 
@@ -28,7 +28,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-@pytest.mark.parametrize("profile", ["one", *(pytest.param(one, marks=pytest.mark.full) for one in PROFILES[1:])])
+@pytest.mark.parametrize("profile", PROFILES)
 def test_the_demo_job_ends_well_on(profile: str, stack: Stack) -> None:
     (master,) = stack.start("spark-master")
     applications = master.log.count("Registered app")
@@ -52,7 +52,6 @@ def test_the_servers_ask_for_a_password_and_write_everything_down_on(profile: st
         _check_server(stack.address(name), stack.instances[name][0].directory)
 
 
-@pytest.mark.full
 def test_a_cluster_whose_nodes_come_back_with_other_addresses_is_whole_again(tmp_path: Path) -> None:
     nodes = [f"redis-cluster-{number}" for number in (1, 2, 3)]
     with Stack(["cluster"], tmp_path / "stack", PASSWORD) as stack:

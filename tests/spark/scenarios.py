@@ -72,9 +72,6 @@ HARMLESS = (UNDISTURBED, SECOND_SINK)
 HARMFUL = (TASK_RETRY, SPECULATION, EXECUTOR_LOSS, SECOND_ACTION)
 SCENARIOS = (*HARMLESS, *HARMFUL)
 
-#: What every run of the tests plays; the others are for a full run.
-OFTEN = (TASK_RETRY, EXECUTOR_LOSS)
-
 
 @dataclass(frozen=True)
 class Books:

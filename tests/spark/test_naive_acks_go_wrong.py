@@ -12,13 +12,11 @@ import pytest
 from redis_acker import Acker
 from tests.backends import Servers
 from tests.spark.cluster import StandaloneCluster
-from tests.spark.scenarios import HARMFUL, HARMLESS, OFTEN, ROOTS, Scenario, balance, play
+from tests.spark.scenarios import HARMFUL, HARMLESS, ROOTS, Scenario, balance, play
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 JOB = "tests.spark.jobs.naive"
-
-RARELY = [pytest.param(scenario, marks=pytest.mark.full) for scenario in HARMFUL if scenario not in OFTEN]
 
 
 @pytest.fixture
@@ -27,7 +25,6 @@ def acker(servers: Servers, namespace: str) -> Iterator[Acker]:
         yield acker
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("scenario", HARMLESS, ids=str)
 def test_if_no_pending_root_is_acked_twice_they_are_right(
     spark_cluster: StandaloneCluster, acker: Acker, tmp_path: Path, scenario: Scenario
@@ -37,7 +34,7 @@ def test_if_no_pending_root_is_acked_twice_they_are_right(
     assert (books.wrong, books.completed, books.pending) == (0, ROOTS, 0)
 
 
-@pytest.mark.parametrize("scenario", [*OFTEN, *RARELY], ids=str)
+@pytest.mark.parametrize("scenario", HARMFUL, ids=str)
 def test_if_a_task_runs_twice_they_are_wrong(
     spark_cluster: StandaloneCluster, acker: Acker, tmp_path: Path, scenario: Scenario
 ) -> None:

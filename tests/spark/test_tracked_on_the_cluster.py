@@ -14,10 +14,10 @@ from tests.backends import Servers
 from tests.spark.cluster import HOSTS, Driver, StandaloneCluster
 from tests.spark.jobs.faults import FIRST_DONE, SECOND_BEGUN, Faults
 from tests.spark.jobs.tracked import FIRST_BEGUN, SINK_BEGUN, fails_in_first, fails_in_second
-from tests.spark.scenarios import EXECUTOR_LOSS, OFTEN, ROOTS, SCENARIOS, SPOUT, TASK_RETRY, Scenario, play
+from tests.spark.scenarios import EXECUTOR_LOSS, ROOTS, SCENARIOS, SPOUT, TASK_RETRY, Scenario, play
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 JOB = "tests.spark.jobs.tracked"
 
@@ -67,14 +67,13 @@ def check(acker: Acker, result: dict[str, list[object]], sinks: int) -> None:
     )
 
 
-@pytest.mark.parametrize("scenario", [*OFTEN, *RARELY], ids=str)
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *KILLS], ids=str)
 def test_no_message_is_wrong(
     spark_cluster: StandaloneCluster, acker: Acker, tmp_path: Path, scenario: Scenario
 ) -> None:
     check(acker, play(spark_cluster, scenario, JOB, acker=acker, directory=tmp_path), scenario.sinks)
 
 
-@pytest.mark.full
 def test_no_message_is_wrong_without_adaptive_execution(
     spark_cluster: StandaloneCluster, acker: Acker, tmp_path: Path
 ) -> None:
@@ -83,7 +82,6 @@ def test_no_message_is_wrong_without_adaptive_execution(
     check(acker, result, 1)
 
 
-@pytest.mark.full
 def test_a_driver_that_is_killed_is_followed_by_one_that_ends_the_job(
     spark_cluster: StandaloneCluster, acker: Acker, tmp_path: Path
 ) -> None:

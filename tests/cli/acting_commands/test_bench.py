@@ -26,7 +26,7 @@ def keys(server: Server | Cluster) -> list[Any]:
         return list(client.scan_iter())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_measures_and_deletes_what_it_wrote(server: Server | Cluster) -> None:
     ran = redis_acker("bench", "--json", "--url", server.url)
     found = json.loads(ran.stdout)
@@ -38,7 +38,7 @@ def test_it_measures_and_deletes_what_it_wrote(server: Server | Cluster) -> None
     assert keys(server) == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_people_get_a_table_and_are_told_before_what_is_written() -> None:
     server = start_server("valkey-9.1")
     ran = redis_acker("bench", "--url", server.url, COLUMNS="80")

@@ -52,7 +52,7 @@ JOB = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_tracked_job_over_spark_connect(servers: Servers, namespace: str) -> None:
     url = servers.get("redis-7.0").url
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
