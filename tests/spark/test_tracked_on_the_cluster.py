@@ -50,9 +50,6 @@ def kill_at(point: str, executors: int) -> Scenario:
 KILLS = (kill_at(FIRST_BEGUN, 1), kill_at(SINK_BEGUN, 2))
 
 
-RARELY = [pytest.param(scenario, marks=pytest.mark.full) for scenario in (*SCENARIOS, *KILLS) if scenario not in OFTEN]
-
-
 def check(acker: Acker, result: dict[str, list[object]], sinks: int) -> None:
     """Every message of every run is complete, but for those that were told to fail, each in its step."""
     assert result["failed"] == [FAILING] * sinks
