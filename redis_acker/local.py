@@ -12,11 +12,11 @@ from redis_acker.acker import Acker
 from redis_acker.bolt import TaskContext
 from redis_acker.bolt_task import BoltTask, LocalRouter, copy_of
 from redis_acker.driver import DEFAULT_MAX_PENDING, SpoutDriver
-from redis_acker.errors import BadInput
 from redis_acker.observer import Observer
 from redis_acker.retries import RetryPolicy
 from redis_acker.rotator import Rotator
 from redis_acker.spout import Spout
+from redis_acker.threads import Threads
 from redis_acker.topology import Node, Topology
 
 FLUSH_EVERY_S = 0.1
@@ -64,10 +64,7 @@ class LocalRunner:
     ) -> None:
         """acker=None switches tracking off. clock gives ms in place of the system's clock, for tests."""
         self._acker = acker
-        self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._error: BaseException | None = None
-        self._raised = False
+        self._threads = Threads(log)
         spouts = [node for node in topology.nodes.values() if node.is_spout]
         bolts = [node for node in topology.nodes.values() if not node.is_spout]
         self.bolts = {node.name: [BoltTask(context, node, acker) for context in _contexts(node)] for node in bolts}
@@ -98,17 +95,11 @@ class LocalRunner:
 
     def start(self) -> LocalRunner:
         """Starts the threads."""
-        if self._threads:
-            raise BadInput("This runner was started before, and a runner runs once: make another.")
         loops = [(f"{task.context.component}/{task.context.task}", task.run) for task in self._tasks]
         if self._acker:
             loops += [("rotator", Rotator(self._acker).run), ("flush", self._flush_often)]
         loops += [(driver.name, driver.run) for driver in self.drivers]
-        self._threads = [
-            threading.Thread(target=self._guard, args=(name, loop), name=name, daemon=True) for name, loop in loops
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads.start(loops)
         return self
 
     def wait_until_idle(self, *, timeout_s: float | None = None) -> bool:
@@ -116,10 +107,10 @@ class LocalRunner:
         the run ends before. Raises the error of a component that ends the run."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            self._raise_error()
-            if self._error is None and self._is_idle():
+            self._threads.raise_error()
+            if not self._threads.has_failed and self._is_idle():
                 return True
-            if self._stop.is_set() or (deadline is not None and time.monotonic() > deadline):
+            if self._threads.stop.is_set() or (deadline is not None and time.monotonic() > deadline):
                 return False
             time.sleep(_IDLE_S)
 
@@ -141,21 +132,16 @@ class LocalRunner:
     def stop(self) -> None:
         """Ends the threads. What is in work stays pending in the store. Raises the error of a component that ended the
         run, unless that was raised before."""
-        self._join()
-        self._raise_error()
+        self._threads.join()
+        self._threads.raise_error()
 
     def __enter__(self) -> LocalRunner:
         return self.start()
 
     def __exit__(self, exc_type: object, *exc_info: object) -> None:
-        self._join()
+        self._threads.join()
         if exc_type is None:
-            self._raise_error()
-
-    def _join(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
+            self._threads.raise_error()
 
     def _is_idle(self) -> bool:
         # In this order. Both counts only grow, and a delivery is counted before its execution: if they are equal, no
@@ -163,21 +149,6 @@ class LocalRunner:
         executed = sum(task.executed for task in self._tasks)
         idle = all(driver.is_idle() for driver in self.drivers)
         return idle and executed == sum(router.delivered for router in self._routers)
-
-    def _guard(self, name: str, loop: Callable[[threading.Event], None]) -> None:
-        try:
-            loop(self._stop)
-        except BaseException as error:
-            log.exception("%s ended with an error, and the run with it.", name)
-            if self._error is None:
-                self._error = error
-            self._stop.set()
-
-    def _raise_error(self) -> None:
-        """Raises the first error, once."""
-        if self._error and not self._raised:
-            self._raised = True
-            raise self._error
 
     def _flush_often(self, stop: threading.Event) -> None:
         """Sends what tasks have gathered that are busy with one tuple for long."""

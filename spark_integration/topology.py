@@ -21,13 +21,13 @@ from redis_acker.observer import Observer
 from redis_acker.retries import RetryPolicy
 from redis_acker.rotator import Rotator
 from redis_acker.spout import Spout
+from redis_acker.threads import Threads
 from redis_acker.topology import Topology
 from redis_acker.tuples import Tuple
 from spark_integration.topologies.jobs import Jobs, short
 from spark_integration.topologies.micro_batch import Gatherer, MicroBatch
 from spark_integration.topologies.plan import make_plan
 from spark_integration.topologies.results import Cause, Result, sum_of
-from spark_integration.topologies.threads import Threads
 from spark_integration.topologies.wire import RESULT, Row, unpack_deliveries
 
 EXTENDS_PER_TIMEOUT = 4
@@ -73,7 +73,7 @@ class SparkRunner:
         self._gatherer = Gatherer(plan, self._refuse)
         self._buffer = AckBuffer(acker)
         self._bolts = {name: ComponentCounters() for name in plan.bolts}
-        self._threads = Threads()
+        self._threads = Threads(log)
         spouts = [node for node in topology.nodes.values() if node.is_spout]
         self._spouts = [TaskContext(node.name, i, node.parallelism) for node in spouts for i in range(node.parallelism)]
         self.drivers = [

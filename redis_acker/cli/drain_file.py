@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from redis_acker.cli.failure_lines import START, as_line, read_lines
+from redis_acker.durable import sync_directory
 from redis_acker.errors import AckerError, BadInput
 from redis_acker.failures import FailedRoot
 from redis_acker.owners import Owner
@@ -33,7 +34,7 @@ class DrainFile:
             self._lock()
             self._check()
             self._cut()
-            _sync_directory(path.absolute().parent)
+            sync_directory(path.absolute().parent)
         except BaseException:
             self._file.close()
             raise
@@ -105,12 +106,3 @@ class DrainFile:
         if self.cut_bytes:
             self._file.truncate(at)
             os.fsync(self._file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    """Makes the name of a new file durable."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from redis_acker.bolt import TaskContext
+from redis_acker.durable import sync_directory
 from redis_acker.errors import AckerError, BadInput
 from redis_acker.sources.ranges import Ranges
 
@@ -53,7 +54,7 @@ class Checkpoint:
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self._path)
-            _sync_directory(self._path.parent)
+            sync_directory(self._path.parent)
         except OSError as error:
             raise AckerError(f"The checkpoint {self._path} cannot be written ({error.strerror}).") from None
 
@@ -68,12 +69,3 @@ def _read(path: Path) -> dict[str, Any] | None:
         raise BadInput(f"The checkpoint {path} cannot be read ({error.strerror}).") from None
     except (ValueError, TypeError, KeyError):
         raise BadInput(f"{path} is no checkpoint of a file of lines: name another file, or remove it.") from None
-
-
-def _sync_directory(path: Path) -> None:
-    """Makes a rename in the directory durable."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

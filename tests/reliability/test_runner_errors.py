@@ -89,7 +89,7 @@ def threads_end() -> Iterator[None]:
 
 def wait_for_error(runner: LocalRunner) -> BaseException:
     """The error that has ended a run."""
-    wait_until(runner._stop.is_set, 30)
+    wait_until(runner._threads.stop.is_set, 30)
     with pytest.raises((Broken, SystemExit, BadInput, SpoutTaken)) as caught:
         runner.wait_until_idle(timeout_s=30)
     return caught.value
@@ -176,14 +176,14 @@ def test_an_error_ends_a_with_block_that_does_not_wait(store: Store) -> None:
         pytest.raises(Broken, match="in next_batch"),
         LocalRunner(topology(BrokenSpout("next_batch"), Relay()), store.acker) as runner,
     ):
-        wait_until(runner._stop.is_set)
+        wait_until(runner._threads.stop.is_set)
 
 
 def test_the_error_of_a_with_block_is_not_replaced_but_the_other_is_logged(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     def wait_and_raise(runner: LocalRunner) -> None:
-        wait_until(runner._stop.is_set)
+        wait_until(runner._threads.stop.is_set)
         raise KeyError("mine")
 
     with (

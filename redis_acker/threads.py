@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from redis_acker.errors import BadInput
-
-log = logging.getLogger(__name__)
 
 
 class Threads:
     """Loops that run until stop is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: logging.Logger) -> None:
+        """log: the runner's own, which says which loop ended with an error."""
+        self._log = log
         self.stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._error: BaseException | None = None
         self._raised = False
 
-    def start(self, loops: list[tuple[str, Callable[[threading.Event], None]]]) -> None:
+    def start(self, loops: Sequence[tuple[str, Callable[[threading.Event], object]]]) -> None:
         if self._threads:
             raise BadInput("This runner was started before, and a runner runs once: make another.")
         self._threads = [
@@ -45,11 +45,11 @@ class Threads:
     def has_failed(self) -> bool:
         return self._error is not None
 
-    def _guard(self, name: str, loop: Callable[[threading.Event], None]) -> None:
+    def _guard(self, name: str, loop: Callable[[threading.Event], object]) -> None:
         try:
             loop(self.stop)
         except BaseException as error:
-            log.exception("%s ended with an error, and the run with it.", name)
+            self._log.exception("%s ended with an error, and the run with it.", name)
             if self._error is None:
                 self._error = error
             self.stop.set()
