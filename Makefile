@@ -1,12 +1,12 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup system test test-full test-fast lint demo bench matrix clean
+.PHONY: help setup system test test-rest test-full test-fast lint demo bench screenshots matrix clean
 
 BIN := .venv/bin
 READY := .venv/.ready
 # What is typed; directories that do not exist are left out.
-TYPED := $(wildcard redis_acker spark_integration tests benchmarks)
+TYPED := $(wildcard redis_acker spark_integration tests benchmarks tools/*.py)
 # Tests wait for servers and Spark as much as they compute, so three processes are worth it on two cores.
-PARALLEL := -n 3 --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -q -n 3 --dist loadgroup
 # A redis-server that the set-up has put into the virtual environment is found as if it were installed.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -22,26 +22,33 @@ system: $(READY)
 
 setup: system ## make .venv, and install Java and the Redis servers that the tests need
 
-test: lint ## lint and the tests, but for a few that take minutes
-	$(BIN)/python -m pytest -q $(PARALLEL) -m 'not full'
+test: lint ## lint and the tests, except those that take minutes
+	$(PYTEST) -m 'not full'
 
-test-full: lint ## lint and every test
-	$(BIN)/python -m pytest -q $(PARALLEL)
+# Clusters and browsers, whose processes need the two cores for themselves.
+test-rest: setup ## the tests that `make test` leaves out
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m full
 
-test-fast: lint ## lint and the tests that are not slow
-	$(BIN)/python -m pytest -q $(PARALLEL) -m 'not slow and not full'
+test-full: test test-rest ## lint and every test
+
+test-fast: lint ## lint and the tests that take no more than a few seconds
+	$(PYTEST) -m 'not slow and not full'
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy $(TYPED)
 
-demo: setup ## a run of the product, on a server of its own
+demo: setup ## run redis-acker demo, on a server of its own
 	$(BIN)/redis-acker demo
 
-bench: setup ## what the store does per second, and what tracking costs a Spark job
+bench: setup ## what the store and a topology do per second, and what tracking costs a Spark job
 	$(BIN)/python -m benchmarks store
 	$(BIN)/python -m benchmarks spark
+	$(BIN)/python -m benchmarks topology
+
+screenshots: setup ## the pictures of the README
+	$(BIN)/python tools/screenshots.py docs/images
 
 # MATRIX="4.0@3.11 4.3@3.13" chooses combinations of PySpark and Python.
 matrix: system ## the Spark tests on other versions of PySpark and Python

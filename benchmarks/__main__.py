@@ -1,4 +1,4 @@
-"""`python -m benchmarks store|spark`: what the product costs, on a server of its own."""
+"""`python -m benchmarks store|spark|topology`: what the product costs, on a server of its own."""
 
 from __future__ import annotations
 
@@ -6,33 +6,41 @@ import sys
 
 import click
 
-from benchmarks import store
+from benchmarks import store, topology
 from redis_acker.errors import AckerError
 
 
 @click.group()
 def main() -> None:
-    """Measures the product on servers that it starts and stops itself."""
+    """Measures redis-acker on servers that it starts and stops itself."""
 
 
 @main.command("store")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of the table.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def store_command(as_json: bool) -> None:
     """Throughput, memory and the longest script call of the store.
 
-    REDIS_ACKER_SERVER names another server to start. The exit code says nothing of the targets: the table does.
+    REDIS_ACKER_SERVER names another server to start. The table says which targets are met; the exit code does not.
     """
     report = store.measure(lambda text: click.echo(text, err=True))
     click.echo(report.as_json() if as_json else report.as_table())
 
 
 @main.command("spark")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of the table.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def spark_command(as_json: bool) -> None:
-    """Wall time of tracked Spark jobs, for each second of the same jobs untracked."""
+    """Wall time of tracked Spark jobs, relative to the same jobs untracked."""
     from benchmarks import spark
 
     report = spark.measure(lambda text: click.echo(text, err=True))
+    click.echo(report.as_json() if as_json else report.as_table())
+
+
+@main.command("topology")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
+def topology_command(as_json: bool) -> None:
+    """Throughput, latency and idle cost of a topology in threads, with and without acker."""
+    report = topology.measure(lambda text: click.echo(text, err=True))
     click.echo(report.as_json() if as_json else report.as_table())
 
 

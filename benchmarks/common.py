@@ -1,4 +1,4 @@
-"""What benchmarks share: a rival to be held against, a clock for single calls, and a report with targets."""
+"""What benchmarks share: a rival to compare with, a clock for single calls, and a report with targets."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from redis_acker.acker import RETRY_FOR_S, Acker
-from redis_acker.embedded import EmbeddedServer
 from redis_acker.errors import ServerUnavailable
-from redis_acker.transport import Command, Transport
+from redis_acker.server.embedded import EmbeddedServer
+from redis_acker.store.acker import RETRY_FOR_S, Acker
+from redis_acker.store.transport import Command, Transport
 
 RIVAL = "redis-benchmark"
 RIVAL_ARGS = ("-t", "hset", "-P", "64", "--csv")
@@ -34,27 +34,20 @@ def hset_per_s(server: EmbeddedServer, requests: int) -> float:
     return float(rows[0]["rps"])
 
 
-def seconds(action: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
-
-
 class CallClock(Transport):
     """Sends one call at a time and notes the CPU time that the server's one command thread spent on it.
 
-    That is the script, and beside it the reading of the request and the writing of the reply. Unlike the wall clock
-    it leaves out the time in which a busy machine lets other processes run. Only Linux tells it; elsewhere the wall
-    clock has to do.
+    That is the script, plus reading the request and writing the reply. Unlike the wall clock it leaves out the time in
+    which a busy machine runs other processes. Only Linux reports it; elsewhere the wall clock has to do.
     """
 
     def __init__(self, acker: Acker, server: EmbeddedServer, calls_ms: dict[str, list[float]]) -> None:
-        """Takes the place of the acker's transport; calls_ms gets the time of every call under its script's name."""
-        super().__init__(acker._servers, retry_for_s=RETRY_FOR_S)
+        """Replaces the acker's transport. calls_ms gets the time of every call, under the name of its script."""
+        super().__init__(acker.servers, retry_for_s=RETRY_FOR_S)
         self._thread = Path(f"/proc/{server.pid}/task/{server.pid}")
         self._is_told = (self._thread / "schedstat").exists()
         self._calls_ms = calls_ms
-        acker.transport = self
+        acker.shards.transport = self
 
     def run(self, commands: Iterable[Command], *, retry_for_s: float | None = None) -> list[Any]:
         replies = []
@@ -70,7 +63,7 @@ class CallClock(Transport):
     def _now_ns(self) -> int:
         if not self._is_told:
             return time.perf_counter_ns()
-        # The count of a thread that runs lags behind; it is exact once the thread sleeps.
+        # The count of a running thread lags behind; it is exact once the thread sleeps.
         while b") S " not in _read(self._thread / "stat"):
             pass
         return int(_read(self._thread / "schedstat").split()[0])
@@ -87,7 +80,7 @@ def _read(path: Path) -> bytes:
 
 @dataclass(frozen=True)
 class Target:
-    """What a value should be."""
+    """The limit that a value should keep to."""
 
     sign: str
     limit: float
@@ -98,7 +91,7 @@ class Target:
 
 @dataclass
 class Report:
-    """Measured values, each with a name for programs and words for people."""
+    """Measured values, each with a name for programs and a description for people."""
 
     title: str
     facts: dict[str, str | int]

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from benchmarks.common import Report, Target, seconds
+from benchmarks.common import Report, Target
+from benchmarks.spark_books import measure_books
+from benchmarks.spark_session import PARSED, PAYLOAD_BYTES, ROWS, SCORED, parse, payload, score, session, store_rows
 from redis_acker import Acker
-from redis_acker.embedded import EmbeddedServer
+from redis_acker.cli.measuring import seconds
+from redis_acker.server.embedded import EmbeddedServer
 from spark_integration import Summary, track
+from spark_integration.frames.rows import row_maker
 
-ROWS = 1_000_000
-PAYLOAD_BYTES = 200
 WORDS = 10
 """Words in a sentence."""
 VOCABULARY = 50_000
@@ -28,42 +29,52 @@ ROUNDS = 5
 WARM_UPS = 2
 """Rounds before those that count: Java compiles what it runs often."""
 
-MOST_PYTHON = 1.15
-MOST_SQL = 2.0
+MOST_PYTHON = 0.8
+MOST_FUSED = 1.15
+MOST_SQL = 1.4
+MOST_SHUFFLE = 1.15
 
-PARSED = "id string, first string, words long, payload string"
-SCORED = "id string, score long, payload string"
+COUNT = "rows long"
 
 
 def measure(say: Callable[[str], None]) -> Report:
-    """Both jobs, untracked and tracked in turns."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    """All jobs, untracked and tracked in turns; then what tasks that keep the books do for a job that dies."""
     with tempfile.TemporaryDirectory() as directory, EmbeddedServer() as server, Acker(server.url) as acker:
-        spark = _session(directory)
+        spark = session(directory)
         facts: dict[str, str | int] = {"spark": spark.version, "server": server.version, "rows": ROWS, "rounds": ROUNDS}
         report = Report("spark", facts)
-        say(f"{ROWS:,} rows of {PAYLOAD_BYTES} bytes through two Python steps ...")
-        rows = _stored(spark, Path(directory) / "rows", F.repeat(F.lit("lorem ipsum "), PAYLOAD_BYTES // 12))
-        _compare(report, "python", MOST_PYTHON, lambda: _python(rows), lambda: _tracked_python(rows, acker))
+        say(f"{ROWS:,} rows of {PAYLOAD_BYTES} bytes through two Python steps and a sink ...")
+        rows = store_rows(spark, Path(directory) / "rows", payload())
+        plain = {"python": (_python, MOST_PYTHON), "python_fused": (_fused, MOST_FUSED)}
+        _compare(report, plain, rows, lambda: _tracked_python(rows, acker))
+        say("A Python step, a shuffle and a Python sink ...")
+        _compare(report, {"shuffle": (_shuffle, MOST_SHUFFLE)}, rows, lambda: _tracked_shuffle(rows, acker))
         say(f"{ROWS:,} sentences into {ROWS * WORDS:,} words, natively ...")
-        sentences = _stored(spark, Path(directory) / "sentences", _sentence())
-        _compare(report, "sql", MOST_SQL, lambda: _sql(sentences), lambda: _tracked_sql(sentences, acker))
+        sentences = store_rows(spark, Path(directory) / "sentences", _sentence())
+        _compare(report, {"sql": (_sql, MOST_SQL)}, sentences, lambda: _tracked_sql(sentences, acker))
+        measure_books(report, spark, rows, acker, Path(directory), say)
         spark.stop()
     return report
 
 
 def _compare(
-    report: Report, name: str, most: float, untracked: Callable[[], object], tracked: Callable[[], Summary]
+    report: Report,
+    plain: Mapping[str, tuple[Callable[[DataFrame], None], float]],
+    frame: DataFrame,
+    tracked: Callable[[], Summary],
 ) -> None:
-    plain_s, tracked_s = [], []
+    """plain: by name, what a tracked job is compared with, and how many times as long it may take."""
+    plain_s: dict[str, list[float]] = {name: [] for name in plain}
+    tracked_s = []
     for _ in range(WARM_UPS + ROUNDS):
-        plain_s.append(seconds(untracked))
+        for name, (job, _) in plain.items():
+            plain_s[name].append(seconds(partial(job, frame)))
         tracked_s.append(seconds(lambda: _check(tracked())))
-    plain_s, tracked_s = plain_s[WARM_UPS:], tracked_s[WARM_UPS:]
-    ratios = [with_it / without for with_it, without in zip(tracked_s, plain_s, strict=True)]
-    report.add(f"untracked_{name}_s", f"{name}: untracked, s", median(plain_s))
-    report.add(f"tracked_{name}_s", f"{name}: tracked, s", median(tracked_s))
-    report.add(f"tracked_{name}", f"{name}: tracked / untracked", median(ratios), Target("<=", most))
+    for name, (_, most) in plain.items():
+        ratios = [with_it / without for with_it, without in zip(tracked_s, plain_s[name], strict=True)][WARM_UPS:]
+        report.add(f"untracked_{name}_s", f"{name}: untracked, s", median(plain_s[name][WARM_UPS:]))
+        report.add(f"tracked_{name}_s", f"{name}: tracked, s", median(tracked_s[WARM_UPS:]))
+        report.add(f"tracked_{name}", f"{name}: tracked / untracked", median(ratios), Target("<=", most))
 
 
 def _check(summary: Summary) -> None:
@@ -73,18 +84,13 @@ def _check(summary: Summary) -> None:
 # -- two Python steps ----------------------------------------------------------------------------------------------
 
 
-def parse(row: Row) -> tuple[Any, ...]:
-    words = row.payload.split()
-    return row.id, words[0], len(words), row.payload
-
-
-def score(row: Row) -> tuple[Any, ...]:
-    return row.id, row.words * len(row.first), row.payload
+def sink(batch: pa.RecordBatch) -> None: ...
 
 
 def _python(frame: DataFrame) -> None:
     parsed = frame.mapInArrow(_plain(parse, ["id", "first", "words", "payload"]), PARSED)
-    _write(parsed.mapInArrow(_plain(score, ["id", "score", "payload"]), SCORED).write)
+    scored = parsed.mapInArrow(_plain(score, ["id", "score", "payload"]), SCORED)
+    scored.mapInArrow(_plain_sink, COUNT).agg(F.sum("rows")).collect()
 
 
 def _plain(function: Callable[[Row], tuple[Any, ...]], names: list[str]) -> Any:
@@ -100,9 +106,50 @@ def _plain(function: Callable[[Row], tuple[Any, ...]], names: list[str]) -> Any:
     return step
 
 
+def _plain_sink(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = 0
+    for batch in batches:
+        sink(batch)
+        rows += batch.num_rows
+    yield pa.RecordBatch.from_pylist([{"rows": rows}])
+
+
+def _fused(frame: DataFrame) -> None:
+    """The same, fused by hand, with rows as tracked steps get them."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        count = 0
+        parsed_row = row_maker(("id", "first", "words", "payload"))
+        for batch in batches:
+            make_row = row_maker(tuple(batch.schema.names))
+            rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            columns = zip(*[score(parsed_row(parse(make_row(values)))) for values in rows], strict=True)
+            made = pa.RecordBatch.from_arrays(
+                [pa.array(column) for column in columns], names=["id", "score", "payload"]
+            )
+            sink(made)
+            count += made.num_rows
+        yield pa.RecordBatch.from_pylist([{"rows": count}])
+
+    frame.mapInArrow(work, COUNT).agg(F.sum("rows")).collect()
+
+
 def _tracked_python(frame: DataFrame, acker: Acker) -> Summary:
     tracked = track(frame, acker=acker, spout="rows", message_id="id", progress=False)
-    return tracked.map(parse, PARSED).map(score, SCORED).write(_write)
+    return tracked.map(parse, PARSED).map(score, SCORED).sink(sink)
+
+
+# -- a shuffle between two of them ---------------------------------------------------------------------------------
+
+
+def _shuffle(frame: DataFrame) -> None:
+    parsed = frame.mapInArrow(_plain(parse, ["id", "first", "words", "payload"]), PARSED)
+    parsed.repartition(4, "id").mapInArrow(_plain_sink, COUNT).agg(F.sum("rows")).collect()
+
+
+def _tracked_shuffle(frame: DataFrame, acker: Acker) -> Summary:
+    tracked = track(frame, acker=acker, spout="shuffled", message_id="id", progress=False)
+    return tracked.map(parse, PARSED).repartition(4, "id").sink(sink)
 
 
 # -- split, explode, count -----------------------------------------------------------------------------------------
@@ -124,33 +171,5 @@ def _tracked_sql(frame: DataFrame, acker: Acker) -> Summary:
     return words.group_by("word").agg(F.count("*").alias("count")).write(_write)
 
 
-# -- what both need ------------------------------------------------------------------------------------------------
-
-
 def _write(writer: Any) -> None:
     writer.format("noop").mode("overwrite").save()
-
-
-def _stored(spark: SparkSession, path: Path, payload: Any) -> DataFrame:
-    numbers = spark.range(0, ROWS, 1, 4).withColumnRenamed("id", "number")
-    frame = numbers.select(F.format_string("order-%010d", "number").alias("id"), payload.alias("payload"))
-    frame.write.parquet(str(path))
-    return spark.read.parquet(str(path))
-
-
-def _session(directory: str) -> SparkSession:
-    builder = SparkSession.builder.master("local[2]").appName("redis-acker benchmark")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "3g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.local.dir": directory,
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark: SparkSession = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark

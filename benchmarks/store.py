@@ -6,17 +6,18 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from statistics import median
 
 import numpy as np
 import redis
 from numpy.typing import NDArray
 
-from benchmarks.common import CallClock, Report, Target, hset_per_s, seconds
+from benchmarks import stalls
+from benchmarks.common import CallClock, Report, Target, hset_per_s
 from redis_acker import Acker, Rotator, new_edges
-from redis_acker.embedded import EmbeddedServer
-from redis_acker.ids import U64Array
-from redis_acker.scripts import script
+from redis_acker.cli.measuring import bytes_per_root, measure_rounds, rates_of_a_round
+from redis_acker.server.embedded import EmbeddedServer
+from redis_acker.store.ids import U64Array
+from redis_acker.store.scripts import script
 
 ROUNDS = 9
 HSET_REQUESTS = 200_000
@@ -25,7 +26,7 @@ ROUND_LONE = 5_000
 
 MEMORY_ROOTS = 1_000_000
 MEMORY_LONE = 90_000
-"""Between two sizes of the server's hash table (2**16 and 2**17), so neither its best case nor its worst."""
+"""Between two sizes of the server's hash table (2**16 and 2**17): neither its best case nor its worst."""
 
 # Ten million in all.
 PENDING_BLOCKED = 9_700_000
@@ -33,14 +34,14 @@ PENDING_LONE = 100_000
 PENDING_WITH_IDS = 100_000
 PENDING_RESTARTING = 100_000
 USED = 300_000
-"""Among so many roots of a namespace some complete, fail or are extended; the others are acked once and time out."""
+"""Among this many roots of a namespace, some complete, fail or are extended; the others are acked once and time out."""
 
 LONG_MS = 3_600_000
 TICK_MS = LONG_MS // 2
 
 
 def measure(say: Callable[[str], None]) -> Report:
-    """All of it, on one fresh server after the other. say gets a line as each part begins."""
+    """Everything, each part on a fresh server. say gets a line when a part begins."""
     say("throughput ...")
     with EmbeddedServer() as server:
         with Acker(server.url) as acker:
@@ -53,88 +54,55 @@ def measure(say: Callable[[str], None]) -> Report:
     say("longest script call, 10 million roots pending ...")
     with EmbeddedServer(config={"slowlog-log-slower-than": "1000", "slowlog-max-len": "100000"}) as server:
         longest_call(report, server)
+    say("stalls while 5 million roots expire ...")
+    with EmbeddedServer(config=stalls.CONFIG) as server:
+        stalls.stalls(report, server)
+    say("how fast roots expire ...")
+    with EmbeddedServer() as server:
+        stalls.draining(report, server)
     return report
 
 
 def throughput(report: Report, server: EmbeddedServer) -> None:
-    """Medians over rounds of the ratio to HSET, which is measured again in each round. The first round warms up."""
+    """Medians over rounds of the ratio to HSET, which is measured again in each round."""
     blocks = Acker(server.url, namespace="blocks", timeout_ms=LONG_MS)
     lone = Acker(server.url, namespace="lone", timeout_ms=LONG_MS, block_size=1)
-    ratios: dict[str, list[float]] = defaultdict(list)
-    for _ in range(ROUNDS + 1):
-        hset = hset_per_s(server, HSET_REQUESTS)
-        ratios["hset_per_s"].append(hset)
-        for name, per_s in (_round(blocks, ROUND_ROOTS) | _lone_round(lone)).items():
-            ratios[name].append(per_s / hset)
-    typical = {name: median(found[1:]) for name, found in ratios.items()}
+
+    def rates() -> dict[str, float]:
+        in_blocks = rates_of_a_round(blocks, ROUND_ROOTS, is_full=True)
+        alone = rates_of_a_round(lone, ROUND_LONE, is_full=True)
+        return in_blocks | {f"lone_{name}": rate for name, rate in alone.items()}
+
+    rounds = measure_rounds(ROUNDS, lambda: hset_per_s(server, HSET_REQUESTS), rates)
     blocks.close()
     lone.close()
-    report.add("hset_per_s", "HSET requests/s, redis-benchmark -P 64", typical["hset_per_s"])
-    report.add("ack_blocks_vs_hset", "acks/s in blocks / HSET", typical["ack"], Target(">=", 8))
-    report.add("init_blocks_vs_hset", "inits/s in blocks / HSET", typical["init"])
-    report.add("complete_blocks_vs_hset", "completing acks/s in blocks / HSET", typical["complete"])
-    report.add("ack_shuffled_vs_hset", "acks/s in blocks, in random order / HSET", typical["shuffled"])
-    report.add("roots_vs_hset", "roots/s, from init to their completion read / HSET", typical["roots"])
-    report.add("init_lone_vs_hset", "inits/s of lone roots / HSET", typical["lone_init"])
-    report.add("ack_lone_vs_hset", "acks/s of lone roots / HSET", typical["lone_ack"])
-
-
-def _round(acker: Acker, count: int) -> dict[str, float]:
-    """Operations per second of a batch of roots, from init to completion."""
-    roots = acker.allocate("spout", count)
-    first, second, third = new_edges(count), new_edges(count), new_edges(count)
-    order = np.random.default_rng(count).permutation(count)
-    shuffled_roots, shuffled_vals = roots[order], (second ^ third)[order]
-    init = seconds(lambda: acker.init(roots, first))
-    ack = seconds(lambda: acker.ack(roots, first ^ second))
-    shuffled = seconds(lambda: acker.ack(shuffled_roots, shuffled_vals))
-    complete = seconds(lambda: acker.ack(roots, third))
-    read = seconds(lambda: _consume(acker, count))
-    return {
-        "init": count / init,
-        "ack": count / ack,
-        "shuffled": count / shuffled,
-        "complete": count / complete,
-        "roots": count / (init + ack + complete + read),
-    }
-
-
-def _lone_round(acker: Acker) -> dict[str, float]:
-    found = _round(acker, ROUND_LONE)
-    return {"lone_init": found["init"], "lone_ack": found["ack"]}
-
-
-def _consume(acker: Acker, expected: int) -> None:
-    with acker.completions("spout") as completions:
-        found = sum(len(completion) for completion in completions.consume())
-    if found != expected:
-        raise RuntimeError(f"{found} of {expected} roots were complete")
+    report.add("hset_per_s", "HSET requests/s, redis-benchmark -P 64", rounds.hset_per_s)
+    report.add("ack_blocks_vs_hset", "acks/s in blocks / HSET", rounds.vs_hset("ack"), Target(">=", 8))
+    report.add("init_blocks_vs_hset", "inits/s in blocks / HSET", rounds.vs_hset("init"))
+    report.add("complete_blocks_vs_hset", "completing acks/s in blocks / HSET", rounds.vs_hset("complete"))
+    report.add("ack_shuffled_vs_hset", "acks/s in blocks, in random order / HSET", rounds.vs_hset("shuffled"))
+    report.add("roots_vs_hset", "roots/s, from init to reading their completion / HSET", rounds.vs_hset("roots"))
+    report.add("init_lone_vs_hset", "inits/s of lone roots / HSET", rounds.vs_hset("lone_init"))
+    report.add("ack_lone_vs_hset", "acks/s of lone roots / HSET", rounds.vs_hset("lone_ack"))
 
 
 def memory(report: Report, server: EmbeddedServer) -> None:
-    """The growth of the server's used_memory for each pending root."""
+    """The growth of the server's used_memory per pending root."""
     for name, words, block_size, count, target in (
         ("block", "in full blocks", None, MEMORY_ROOTS, 12),
         ("lone", "alone", 1, MEMORY_LONE, 100),
     ):
-        with Acker(server.url, namespace=name, timeout_ms=LONG_MS, block_size=block_size) as acker:
-            roots, edges = acker.allocate("spout", count), new_edges(count)
-            before = _used_memory(server)
-            acker.init(roots, edges)
-            fresh = (_used_memory(server) - before) / count
-            acker.ack(roots, new_edges(count))
-            acked = (_used_memory(server) - before) / count
+        with (
+            Acker(server.url, namespace=name, timeout_ms=LONG_MS, block_size=block_size) as acker,
+            redis.Redis.from_url(server.url) as client,
+        ):
+            fresh, acked = bytes_per_root(acker, count, lambda: int(client.info("memory")["used_memory"]))
         report.add(f"bytes_per_root_{name}", f"bytes per pending root {words}", fresh, Target("<=", target))
         report.add(f"bytes_per_root_{name}_acked", "the same after an ack, with its token", acked, Target("<=", target))
 
 
-def _used_memory(server: EmbeddedServer) -> int:
-    with redis.Redis.from_url(server.url) as client:
-        return int(client.info("memory")["used_memory"])
-
-
 def longest_call(report: Report, server: EmbeddedServer) -> None:
-    """Every kind of script call while ten million roots are pending, then rotations and the drain of all of them."""
+    """Every kind of script call while ten million roots are pending, then the rotations and drains that expire them."""
     now_ms = int(time.time() * 1000)
     calls: dict[str, list[float]] = defaultdict(list)
     ackers = []
@@ -183,7 +151,7 @@ def _fill(acker: Acker, count: int, *, message_ids: list[str] | None = None) -> 
 
 
 def _use(acker: Acker, roots: U64Array, edges: U64Array) -> None:
-    """Acks all roots, then fails, extends and looks at some, so that blocks of every kind are there for the drain."""
+    """Acks all roots, then fails, extends and looks at some, so that the drain meets blocks of every kind."""
     later = new_edges(len(roots))
     acker.ack(roots, edges ^ later)
     random = np.random.default_rng(1)
@@ -193,7 +161,7 @@ def _use(acker: Acker, roots: U64Array, edges: U64Array) -> None:
         return random.choice(among, int(among * share), replace=False)
 
     few = some(0.02)
-    acker.ack(roots[few], later[few])  # complete: their blocks are partly finished from here on
+    acker.ack(roots[few], later[few])  # these complete, so their blocks are partly finished from here on
     acker.fail(roots[some(0.01)], component="benchmark", error="at random")
     acker.extend(roots[some(0.01)])
     acker.ack(roots[: USED // 4], later[: USED // 4])

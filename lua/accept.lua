@@ -1,10 +1,10 @@
--- Takes a request for a replay into the retry book. One that was changed since it was read stays for the next time.
+-- Accepts a request for a replay into the retry book. A request that has changed since it was read stays for next time.
 --
 -- KEYS[1]  retries   hash  message id -> what is known of its failed attempts
 -- KEYS[2]  requests  hash  message id -> failed attempts, for the driver to take into its retry book
 -- ARGV[1]  name      message id with its type
 -- ARGV[2]  request   as the driver has read it
--- ARGV[3]  retry     what the book is to say; empty: what it says stands
+-- ARGV[3]  retry     the new entry of the book; empty: the book stays as it is
 -- Returns  1 if the request is dealt with, else 0
 -- Emits    nothing
 

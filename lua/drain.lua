@@ -1,24 +1,25 @@
--- uses: shard, record, items, finished, outcome
+-- needs: bytes, shard, clock, head, sound, live, lone, events, settle, changes
 -- Moves blocks of the expired bucket into the failure streams. Roots whose clock was restarted since are filed again,
 -- in the bucket of the time when it was. Orphans are dropped and counted. Blocks that are not there are skipped, so
 -- that any number of drains may run and stop anywhere.
 --
 -- KEYS     as in lib/shard.lua
--- ARGV[4]  blocks  8 bytes each
+-- ARGV[4]  blocks  8 bytes each, ascending: neighbours are marked as finished together
 -- Returns  expired, orphans, refiled: counts of roots, of blocks, of roots
 -- Emits    one entry per spout to its failure stream, reason 'timeout'
 
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
 local cause = { reason = 'timeout', component = '', error = '', fatal = 0 }
-local tick = tonumber(call('HGET', meta, 'tick') or 0)
-local blocks, named = {}, {}
+local tick = current_tick()
+local blocks, previous = {}, nil
 for at = 1, #args[4], 8 do
   local block = sub(args[4], at, at + 7)
-  if not named[block] then blocks[#blocks + 1] = block end
-  named[block] = true
+  if block ~= previous then blocks[#blocks + 1] = block end
+  previous = block
 end
 local found = call('HMGET', keys[HEADS + EXPIRED], unpack(blocks))
-local stored_ids = call('HMGET', keys[IDS + EXPIRED], unpack(blocks))
+local has_ids = call('HLEN', keys[IDS + EXPIRED]) > 0
+local stored_ids = has_ids and call('HMGET', keys[IDS + EXPIRED], unpack(blocks)) or {}
 local expired, orphans, refiled = 0, 0, 0
 
 -- Returns the live roots that are out of time (nil: the whole block) and the bucket for the others (nil: none left).
@@ -29,32 +30,37 @@ local function judge(record)
   for i = 1, #indexes do
     local index = indexes[i]
     local age = tick - unpack_bytes('>I4', record.ticks, 4 * index + 1)
-    if age < buckets then bucket = math.max(bucket or 1, age + 1) else over[#over + 1] = index end
+    if age < buckets then bucket = math.max(bucket or NURSERY, age) else over[#over + 1] = index end
   end
   if not bucket then return nil, nil end
   return over, bucket
 end
 
-for i = 1, #blocks do
-  local block, record = blocks[i], found[i] and read_head(found[i])
-  if record and not has(record, INITIALISED) then
-    orphans = orphans + 1
-    remove(block, record, EXPIRED)
-  elseif record then
-    local over, bucket = judge(record)
-    local packed_ids = stored_ids[i] or ''
-    if not over or #over > 0 then
-      expired = expired + (over and #over or record.live)
-      fail(block, record, over, packed_ids, cause)
-    end
-    if bucket then
-      refiled = refiled + record.live
-      record.vals = record.vals or call('HGET', keys[VALS + EXPIRED], block)
-      settle(block, record, bucket, true)
-      if packed_ids ~= '' then queue(puts, IDS + bucket, block, packed_ids) end
-      remove(block, record, EXPIRED)
+local function drain(block, record, packed_ids)
+  local over, bucket = judge(record)
+  if not over or #over > 0 then
+    expired = expired + (over and #over or record.live)
+    fail(block, record, over, packed_ids, cause)
+  end
+  if not bucket then return settle(block, record, EXPIRED, false) end
+  refiled = refiled + record.live
+  record.vals = record.vals or call('HGET', keys[VALS + EXPIRED], block)
+  settle(block, record, bucket, true)
+  if packed_ids ~= '' then put_field(IDS + bucket, block, packed_ids) end
+  remove(block, record, EXPIRED)
+end
+
+local others
+expired, others = fail_lone(blocks, found, stored_ids, cause)
+for i = 1, #others do
+  local block, head = blocks[others[i]], found[others[i]]
+  if sound(block, head, EXPIRED) then
+    local record = read_head(head)
+    if has(record, INITIALISED) then
+      drain(block, record, stored_ids[others[i]] or '')
     else
-      settle(block, record, EXPIRED, false)
+      orphans = orphans + 1
+      remove(block, record, EXPIRED)
     end
   end
 end

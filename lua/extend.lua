@@ -1,4 +1,4 @@
--- uses: shard, record, items, finished, outcome
+-- needs: shard, batch, clock, lookup, head, live, settle, changes
 -- Restarts the clock of single roots; their neighbours in the block keep theirs.
 --
 -- KEYS     as in lib/shard.lua
@@ -7,23 +7,20 @@
 -- Emits    nothing
 
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
-local blocks, indexes = read_indexes(args[4])
+local blocks, indexes = read_roots(args[4])
 local found, bucket_of = locate(blocks)
-local tick = tonumber(call('HGET', meta, 'tick') or 0)
+local tick = current_tick()
 local extended = 0
 
 for i = 1, #blocks do
   local record = found[i] and read_head(found[i])
   if record and has(record, INITIALISED) then
-    local live = {}
-    for _, index in ipairs(indexes[i]) do
-      if is_live(record, index) then live[#live + 1] = index end
-    end
+    local live = live_among(record, indexes[i])
     if #live > 0 then
       restart_clock(record, live, tick)
       settle(blocks[i], record, bucket_of[i], false)
       extended = extended + #live
-      newest_ms = now_ms()
+      note_newest()
     end
   end
 end

@@ -1,31 +1,32 @@
--- uses: shard, record, early, items, finished, outcome, xor
+-- needs: bytes, shard, clock, lookup, finished, head, early, early_acks, live, xor, ids, events, settle, changes
 -- Initialises blocks of roots: from now on their clock runs and they can complete. What arrived before the init (ack
--- vals, fails) counts now. A block that is initialised, or finished lately, is left alone.
+-- vals, fails) counts now. A block that is already initialised, or finished recently, is left alone.
 --
 -- KEYS     as in lib/shard.lua
 -- ARGV[4]  quiet  '1': completions of these roots are counted but not put into the stream
 -- ARGV[5]  echo   '1': completions carry the message ids, as failures always do
--- ARGV[6]  block  8 bytes
--- ARGV[7]  vals   the ack val of each root, 8 bytes each
--- ARGV[8]  ids    packed message ids and attempts (lib/items.lua), or empty; 6 to 8 repeated
--- Returns  initialised, completed, failed, duplicates: counts of roots; error LOST if the settings are gone
--- Emits    entries to the completion and failure streams for roots that were done before they began
+-- ARGV[6]  until  ms since 1970 after which the init comes too late; empty: never
+-- ARGV[7]  block  8 bytes
+-- ARGV[8]  vals   the ack val of each root, 8 bytes each
+-- ARGV[9]  ids    packed message ids and attempts (lib/ids.lua), or empty; 7 to 9 repeated
+-- Returns  initialised, completed, failed, duplicates: counts of roots; error LOST if the settings are gone, TOOLATE
+-- Emits    entries to the completion and failure streams for roots that were done before their init
 
+if args[6] ~= '' and now_ms() > tonumber(args[6]) then
+  return redis.error_reply('TOOLATE the roots of this init may be over and forgotten by now')
+end
 local flags = INITIALISED + (args[4] == '1' and QUIET or 0) + (args[5] == '1' and ECHO or 0)
 local initialised, completed, failed, duplicates, late = 0, 0, 0, 0, 0
 local blocks = {}
-for i = 6, #args, 3 do blocks[#blocks + 1] = args[i] end
+for i = 7, #args, 3 do blocks[#blocks + 1] = args[i] end
 
 -- Takes over what an orphan kept. Fails come first: a root that failed and is zero has failed.
 local function adopt(block, record, packed_ids, orphan)
   record.tokens = orphan.tokens
-  record.vals = xor(record.vals, sub(orphan.vals, 1, 8 * record.n))
-  late = late + count_stray(record, orphan.vals, record.n)
+  if orphan.vals ~= '' then record.vals = xor(record.vals, sub(orphan.vals, 1, 8 * record.n)) end
+  late = late + count_stray(record, orphan.vals, record.n) + adopt_words(record, orphan.words)
   each_early_fail(orphan.fails, function(cause, indexes)
-    local live = {}
-    for i = 1, #indexes do
-      if is_live(record, indexes[i]) then live[#live + 1] = indexes[i] end
-    end
+    local live = live_among(record, indexes)
     late = late + #indexes - #live
     failed = failed + #live
     if #live > 0 then fail(block, record, live, packed_ids, cause) end
@@ -35,13 +36,13 @@ end
 local found, bucket_of = locate(blocks)
 local records = load_records(blocks, found, bucket_of)
 local gone = recently_finished(blocks, found)
-newest_ms = now_ms()
+note_newest()
 if not call('HGET', meta, 'timeout_ms') then
   return redis.error_reply('LOST the settings of this namespace are gone, and so is all it held')
 end
 
 for i = 1, #blocks do
-  local block, new_vals, packed_ids = blocks[i], args[4 + 3 * i], args[5 + 3 * i]
+  local block, new_vals, packed_ids = blocks[i], args[5 + 3 * i], args[6 + 3 * i]
   local n, orphan = #new_vals / 8, records[i]
   if gone[i] or (orphan and has(orphan, INITIALISED)) then
     duplicates = duplicates + n
@@ -49,6 +50,7 @@ for i = 1, #blocks do
     local record = new_record(flags + (packed_ids ~= '' and HAS_IDS or 0), new_vals)
     initialised = initialised + n
     count('initialised:' .. spout_of(block), n)
+    if packed_ids ~= '' then count('replayed:' .. spout_of(block), replays_in(packed_ids, n)) end
     if orphan then
       remove(block, orphan, bucket_of[i])
       adopt(block, record, packed_ids, orphan)
@@ -59,7 +61,7 @@ for i = 1, #blocks do
       complete(block, record, zeros, has(record, ECHO) and packed_ids or '')
     end
     settle(block, record, NURSERY, true)
-    if packed_ids ~= '' and record.live > 0 then queue(puts, IDS + NURSERY, block, packed_ids) end
+    if packed_ids ~= '' and record.live > 0 then put_field(IDS + NURSERY, block, packed_ids) end
   end
 end
 

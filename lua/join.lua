@@ -1,8 +1,8 @@
--- Makes the group of consumers of a stream, and the stream, where there is none.
+-- Creates the consumer group of a stream, and the stream, if they are missing.
 --
 -- KEYS[1]  stream  stream  completions or failures of a spout
 -- ARGV[1]  group   of consumers
--- Returns  1 if it was made, 0 if it was there
+-- Returns  1 if the group was created, 0 if it was there
 -- Emits    nothing
 
 local stream, group = KEYS[1], ARGV[1]

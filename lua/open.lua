@@ -1,4 +1,5 @@
--- Stores the settings of a namespace in one shard at first use, and tells what is stored.
+-- needs: time
+-- Stores the settings of a namespace in one shard at first use, and returns what is stored.
 --
 -- KEYS[1]  meta    hash    settings, rotation state, counters
 -- ARGV[1]  create  '1': store the settings below where none are stored, and start the clock of rotation
@@ -8,11 +9,7 @@
 -- Returns  the stored values in the order of the names, false where there is none
 -- Emits    nothing
 
-local meta, create, now_ms = KEYS[1], ARGV[1] == '1', tonumber(ARGV[2])
-if not now_ms then
-  local time = redis.call('TIME')
-  now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-end
+local meta, create, now_ms = KEYS[1], ARGV[1] == '1', tonumber(ARGV[2]) or server_ms()
 local names, first = {}, {}
 for i = 3, #ARGV, 2 do
   names[#names + 1] = ARGV[i]

@@ -1,6 +1,6 @@
--- uses: shard
--- Reads one page of a bucket. The bucket is named by the tick at which it was the nursery, so that a listing goes on
--- in the same bucket when a rotation renames it half way. Reads only.
+-- needs: shard, clock
+-- Reads one page of a bucket. The bucket is named by the tick at which it was the nursery, so that a listing stays
+-- in the same bucket when a rotation renames it midway. Reads only.
 --
 -- KEYS     as in lib/shard.lua
 -- ARGV[4]  born    tick at which the bucket was the nursery
@@ -10,9 +10,8 @@
 -- Emits    nothing
 
 local born, cursor, amount = tonumber(args[4]), args[5], args[6]
-local tick = tonumber(call('HGET', meta, 'tick') or 0)
-local bucket = tick - born + 1
-if bucket < 1 or bucket > EXPIRED then return { '0', {}, now_ms() } end -- drained since
+local bucket = current_tick() - born
+if bucket < NURSERY or bucket > EXPIRED then return { '0', {}, now_ms() } end -- drained since
 local scanned = call('HSCAN', keys[HEADS + bucket], cursor, 'COUNT', amount)
 local fields, result = scanned[2], {}
 for i = 1, #fields, 2 do

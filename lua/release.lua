@@ -1,4 +1,4 @@
--- Takes stream entries that have been dealt with out of the group and out of the stream.
+-- Removes stream entries that have been dealt with from the group and from the stream.
 --
 -- KEYS[1]  stream  stream  completions or failures of a spout
 -- ARGV[1]  group   of consumers

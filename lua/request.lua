@@ -1,4 +1,4 @@
--- Asks the driver of a spout to try a message again whose root failed, once for each root.
+-- Asks the driver of a spout to replay a message whose root failed, once per root.
 --
 -- KEYS[1]  requests  hash  message id -> failed attempts, for the driver to take into its retry book
 -- KEYS[2]  replayed  zset  root -> when its replay was asked for
@@ -10,7 +10,8 @@
 -- Returns  'noted', 'again' if it was asked for before, 'changed' if there is another request by now
 -- Emits    nothing
 
-local requests, replayed, name, root, at_ms, known, retry = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local requests, replayed, name, root = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local at_ms, known, retry = ARGV[3], ARGV[4], ARGV[5]
 if redis.call('ZSCORE', replayed, root) then return 'again' end
 if (redis.call('HGET', requests, name) or '') ~= known then return 'changed' end
 redis.call('ZADD', replayed, at_ms, root)

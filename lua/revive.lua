@@ -1,4 +1,4 @@
--- Turns a dead letter into a request: the driver of its spout is to try the message again.
+-- Turns a dead letter into a request: the driver of its spout will replay the message.
 --
 -- KEYS[1]  dead      hash  message id -> dead letter
 -- KEYS[2]  requests  hash  message id -> failed attempts, for the driver to take into its retry book

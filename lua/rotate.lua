@@ -1,4 +1,4 @@
--- uses: shard
+-- needs: shard, clock
 -- Ages every bucket by one step, if a tick has passed since the last time and the expired bucket has been drained.
 -- Any number of rotators may call it: the server's clock decides.
 --
@@ -31,11 +31,15 @@ local function age(first, last)
   end
 end
 
-age(HEADS + NURSERY, HEADS + buckets)
-age(VALS + NURSERY, VALS + buckets)
-age(IDS + NURSERY, IDS + buckets)
-call('UNLINK', keys[FINISHED + buckets])
-age(FINISHED + 1, FINISHED + buckets - 1)
+age(HEADS + NURSERY, HEADS + EXPIRED - 1)
+age(VALS + NURSERY, VALS + EXPIRED - 1)
+age(IDS + NURSERY, IDS + EXPIRED - 1)
+local kept = 0
+for bucket = NURSERY, EXPIRED do kept = kept + call('EXISTS', keys[HEADS + bucket]) end
+if kept == 0 then call('HDEL', meta, 'early_bytes') end -- other programs may have removed what was counted
+call('UNLINK', keys[FINISHED + buckets - 1])
+age(FINISHED, FINISHED + buckets - 2)
+call('HINCRBY', meta, 'late_ms', now - turned_ms - tick_ms)
 turned_ms = math.min(now, math.max(turned_ms + tick_ms, newest_ms))
 call('HSET', meta, 'turned_ms', turned_ms)
 call('HINCRBY', meta, 'tick', 1)

@@ -1,4 +1,7 @@
-"""The job of `redis-acker demo`: sentences -> split -> count, with poison among them and a worker that is killed."""
+"""The job of `redis-acker demo`: sentences -> split -> count, with poison among them and a worker that is killed.
+
+May import: redis_acker, frames.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from redis_acker import Acker, FailedTuple, RetryPolicy
-from spark_integration.frame import track
+from spark_integration.frames.frame import track
 
 SPOUT = "sentences"
 POISON_EVERY = 100
@@ -33,7 +36,7 @@ SHOWN_WORDS = 3
 
 
 @dataclass(frozen=True)
-class Books:
+class Balance:
     """Where every message went."""
 
     messages: int
@@ -81,8 +84,8 @@ def split(row: Row) -> list[tuple[str]]:
     return [(word,) for word in row.sentence.split()]
 
 
-def run(spark: SparkSession, acker: Acker, messages: int, *, progress: bool | None) -> Books:
-    """Tracks the sentences and balances the books."""
+def run(spark: SparkSession, acker: Acker, messages: int, *, progress: bool | None) -> Balance:
+    """Tracks the sentences, and says where they went."""
     start_s = time.monotonic()
     sentences = make_sentences(messages)
     frame = spark.createDataFrame(sentences, "id long, sentence string").repartition(4, "id")
@@ -103,7 +106,7 @@ def run(spark: SparkSession, acker: Acker, messages: int, *, progress: bool | No
     for row in rows:
         found[row.word] += row["count"]
     pending = acker.pending_count(SPOUT)
-    return Books(
+    return Balance(
         messages=messages,
         completed=summary.completed,
         dead=summary.dead,
@@ -123,11 +126,11 @@ def _failed(acker: Acker) -> int:
 
 @contextmanager
 def spark_session(master: str) -> Iterator[SparkSession]:
-    """A small session. What Spark has to say goes to a file that is kept only if something goes wrong."""
+    """A small session. Spark's output goes to a file that is kept only if something goes wrong."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     log, path = tempfile.mkstemp(prefix="redis-acker-demo-", suffix=".log")
     stderr = os.dup(2)
-    os.dup2(log, 2)  # the JVM that is started now, and its Python workers, write there
+    os.dup2(log, 2)  # the JVM that starts now and its Python workers write there
     try:
         builder = SparkSession.builder.master(master).appName("redis-acker demo")
         settings = {

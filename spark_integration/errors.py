@@ -1,19 +1,54 @@
-"""The errors of tracked Spark jobs."""
+"""The errors of tracked Spark jobs, and which of them an error of Spark's becomes.
+
+May import: redis_acker.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 
-from redis_acker.errors import AckerError, BadInput
-from spark_integration.steps import WrongOutput
-from spark_integration.workers import StoreOutOfReach
+from redis_acker.errors import AckerError, BadInput, StoreLost
 
-_FROM_WORKER = {error.__name__: error for error in (WrongOutput, StoreOutOfReach)}
-_RAISED = re.compile(rf"^\S*\b({'|'.join(_FROM_WORKER)}): (.*)$", re.MULTILINE)
+NEEDED_BY_WORKERS = ("spark_integration", "redis_acker", "redis", "numpy", "pyarrow")
+"""What a Python worker has to import to run a step."""
 
 
 class BadFrame(BadInput):
-    """Raised when a frame cannot be tracked as it was asked for; nothing has been started."""
+    """Raised when a frame cannot be tracked in the way it was asked for; nothing has started."""
+
+
+class WrongPython(AckerError):
+    """Raised when Spark's workers start a Python that cannot run steps: another version than the driver's, or one
+    without this package."""
+
+
+class StoreOutOfReach(AckerError):
+    """Raised when the driver reaches the store but a Python worker does not."""
+
+
+class WrongOutput(AckerError):
+    """Raised when no row that a step returns for a batch fits the schema the step was declared with."""
+
+
+class SinkHangs(AckerError):
+    """Raised when one call of a sink takes longer than the job allows."""
+
+
+class OtherRows(AckerError):
+    """Raised when a partition has different rows than at its first reading, so that it is not known what is done."""
+
+
+class CutShort(AckerError):
+    """Raised in a worker when the input of a task ends before all rows of its partition were read."""
+
+
+class RunReplaced(AckerError):
+    """Raised in a worker when its run is over, or another run has taken its place."""
+
+
+class OtherVersion(AckerError):
+    """Raised when a Spark worker has another version of this package than the driver."""
 
 
 class JobFailed(AckerError):
@@ -24,16 +59,51 @@ class TooManyFailures(AckerError):
     """Raised when more messages have failed than the run allows; the job was cancelled."""
 
 
+_FROM_WORKER = {
+    error.__name__: error
+    for error in (BadFrame, WrongOutput, StoreOutOfReach, SinkHangs, OtherRows, OtherVersion, RunReplaced, StoreLost)
+}
+_RAISED = re.compile(rf"^\S*\b({'|'.join(_FROM_WORKER)}): (.*)$", re.MULTILINE)
+
+_OTHER_VERSION = re.compile(r"Python in worker has different version: \(?(\d+)(?:, |\.)(\d+)")
+_NOT_INSTALLED = re.compile(rf"ModuleNotFoundError: No module named '({'|'.join(NEEDED_BY_WORKERS)})\b")
+_NOT_RUNNABLE = re.compile(r'Cannot run program "(.*?)"')
+
+
 def error_of(error: Exception, unfinished: str) -> AckerError:
-    """What to raise for an error of Spark. One of ours that was raised in a worker is raised as itself."""
+    """The error to raise for one of Spark's. One of ours that was raised in a worker is raised as itself."""
     text = str(error)
     if found := _RAISED.search(text):
         return _FROM_WORKER[found[1]](found[2])
+    if wrong := wrong_python_in(error):
+        return wrong
     return JobFailed(f"The Spark job failed, and with it {unfinished}: {_cause_in(text) or type(error).__name__}")
 
 
+def wrong_python_in(error: BaseException) -> WrongPython | None:
+    """What to raise instead, if an error of Spark's says that its workers have the wrong Python."""
+    text = str(error)
+    if found := _OTHER_VERSION.search(text):
+        return wrong_python(f"run Python {found[1]}.{found[2]}")
+    if found := _NOT_INSTALLED.search(text):
+        return wrong_python(f"cannot import {found[1]!r}")
+    if found := _NOT_RUNNABLE.search(text):
+        return wrong_python(f"cannot start {found[1]!r}")
+    return None
+
+
+def wrong_python(what_workers_do: str) -> WrongPython:
+    """One sentence: what the driver runs, what the workers do instead, and the remedy."""
+    version = "{}.{}".format(*sys.version_info)
+    return WrongPython(
+        f"The driver runs Python {version} ({sys.executable}), but Spark's workers {what_workers_do}: activate the "
+        f"driver's environment or set PYSPARK_PYTHON={sys.executable} before the session is created, and on a cluster "
+        "ship that environment to the workers."
+    )
+
+
 def _cause_in(text: str) -> str:
-    """The line that says it: after a Python traceback its last line, else the first one."""
+    """The line that matters: the last one of a Python traceback, or else the first one."""
     _, traceback, rest = text.partition("Traceback (most recent call last):")
     lines = (rest if traceback else text).splitlines()
     told = [line for line in lines if line.strip() and not line.startswith((" ", "\t"))]

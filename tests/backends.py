@@ -1,10 +1,11 @@
-"""The stores that one test is run against."""
+"""The stores that one test is run against, and the servers of its own that it starts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import fakeredis
 import redis
@@ -75,3 +76,18 @@ def make_backend(kind: str, servers: Servers) -> Backend:
         fake = fake_redis()
         return Backend(kind, fake, lambda: fake)
     return Backend(kind, servers.get(kind).url, lambda: servers.client(kind))
+
+
+class Stoppable(Protocol):
+    def stop(self) -> None: ...
+
+
+S = TypeVar("S", bound=Stoppable)
+
+
+class Keeper(ExitStack):
+    """Stops at the end of a test what was passed to it."""
+
+    def keep(self, thing: S) -> S:
+        self.callback(thing.stop)
+        return thing

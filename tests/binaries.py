@@ -25,6 +25,8 @@ INSTALL = {
     "java": "apt-get install default-jre-headless",
     "rabbitmq": "apt-get install rabbitmq-server",
     "docker-compose": "apt-get install docker-compose",
+    "prometheus": "apt-get install prometheus",
+    "chromium": "apt-get install chromium",
 }
 
 
@@ -56,6 +58,17 @@ def require_rabbitmq() -> tuple[str, str]:
     server = shutil.which("rabbitmq-server", path=f"/usr/lib/rabbitmq/bin:{os.environ.get('PATH', '')}")
     mapper = shutil.which("epmd")
     return (server, mapper) if server and mapper else missing("rabbitmq")
+
+
+def require_prometheus() -> tuple[str, str]:
+    """The paths of Prometheus and of its tool that checks rules."""
+    server, tool = shutil.which("prometheus"), shutil.which("promtool")
+    return (server, tool) if server and tool else missing("prometheus")
+
+
+def require_chromium() -> str:
+    """The path of the browser."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or missing("chromium")
 
 
 def missing(what: str) -> NoReturn:

@@ -1,11 +1,21 @@
-"""Fixtures for every test: the stores, and a namespace of one's own."""
+"""Fixtures for every test: the stores, servers of its own, a clock, and a namespace."""
 
+import logging
 import secrets
+import signal
 from collections.abc import Iterator
 
 import pytest
 
-from tests.backends import BACKENDS, Backend, Servers, make_backend
+from tests.backends import BACKENDS, Backend, Keeper, Servers, make_backend
+from tests.clock import Clock
+from tests.unprintable import StrictHandler
+
+
+def pytest_configure() -> None:
+    # A run that was started in the background ignores SIGINT, and so would all processes that tests start to interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +38,26 @@ def backend(request: pytest.FixtureRequest, servers: Servers, namespace: str) ->
     found = make_backend(request.param, servers)
     yield found
     found.delete_keys(namespace)
+
+
+@pytest.fixture
+def keeper() -> Iterator[Keeper]:
+    """keeper.keep(server) stops it when the test is over."""
+    with Keeper() as found:
+        yield found
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def strict_log() -> Iterator[None]:
+    """Lets a log line that cannot be formatted raise an error where it is logged."""
+    handler, loggers = StrictHandler(), [logging.getLogger(name) for name in ("redis_acker", "spark_integration")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    yield
+    for logger in loggers:
+        logger.removeHandler(handler)

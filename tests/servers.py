@@ -1,4 +1,4 @@
-"""Real servers for tests: standalone, TLS, unix socket, cluster and sentinel, all on 127.0.0.1.
+"""Real servers for tests: standalone, TLS, unix socket and cluster, all on 127.0.0.1.
 
 Each has free ports and a temporary directory of its own, and ends with stop() or with the test run.
 """
@@ -36,9 +36,6 @@ PORT_ATTEMPTS = 10
 #: A cluster node listens on its port and on this much above it.
 CLUSTER_BUS_OFFSET = 10_000
 CLUSTER_SLOTS = 16_384
-
-#: The name under which the sentinels know their master.
-SERVICE = "mymaster"
 
 #: No automatic snapshots; a test that wants persistence asks for it.
 COMMON_ARGS = ("--bind", HOST, "--save", "")
@@ -132,11 +129,11 @@ def start_server(kind: str, *config_args: str, port: int | None = None, director
 
     A directory that is passed in outlives the server.
     """
-    return _start(
+    return start_command(
         [require_binary(kind), "--port", "{port}", *COMMON_ARGS, *config_args],
         url=f"redis://{HOST}:{{port}}/0",
         port=port,
-        directory=directory or _new_directory(),
+        directory=directory or new_directory(),
         temporary=directory is None,
     )
 
@@ -144,14 +141,14 @@ def start_server(kind: str, *config_args: str, port: int | None = None, director
 def start_tls_server(kind: str = "redis-7.0", *config_args: str) -> Server:
     """A server that speaks TLS alone; the URL names the CA file, which is also `directory`/ca.pem."""
     binary = require_binary(kind)
-    directory = _new_directory()
+    directory = new_directory()
     authority = trustme.CA()
     certificate = authority.issue_cert(HOST, "localhost")
     authority.cert_pem.write_to_path(directory / "ca.pem")
     certificate.private_key_and_cert_chain_pem.write_to_path(directory / "server.pem")
     files = ["--tls-ca-cert-file", "ca.pem", "--tls-cert-file", "server.pem", "--tls-key-file", "server.pem"]
     only_tls = ["--port", "0", "--tls-port", "{port}", "--tls-auth-clients", "no"]
-    return _start(
+    return start_command(
         [binary, *only_tls, *files, *COMMON_ARGS, *config_args],
         url=f"rediss://{HOST}:{{port}}/0?ssl_ca_certs={directory}/ca.pem",
         directory=directory,
@@ -161,8 +158,8 @@ def start_tls_server(kind: str = "redis-7.0", *config_args: str) -> Server:
 def start_unix_server(kind: str = "redis-7.0", *config_args: str) -> Server:
     """A server that listens on a unix socket alone."""
     binary = require_binary(kind)
-    directory = _new_directory()
-    return _start(
+    directory = new_directory()
+    return start_command(
         [binary, "--port", "0", "--unixsocket", "redis.sock", *COMMON_ARGS, *config_args],
         url=f"unix://{directory}/redis.sock",
         directory=directory,
@@ -196,10 +193,10 @@ def start_cluster(kind: str = "redis-7.0", nodes: int = 3) -> Cluster:
     binary = require_binary(kind)
     args = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
     servers = [
-        _start(
+        start_command(
             [binary, "--port", "{port}", *COMMON_ARGS, *args],
             url=f"redis://{HOST}:{{port}}/0",
-            directory=_new_directory(),
+            directory=new_directory(),
             cluster=True,
         )
         for _ in range(nodes)
@@ -225,80 +222,7 @@ def _is_whole(client: Any, nodes: int) -> bool:
     )
 
 
-@dataclass
-class SentinelSet:
-    """A master, its replica, and the sentinels that watch them."""
-
-    master: Server
-    replica: Server
-    sentinels: list[Server]
-    service: str = SERVICE
-
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """Where the sentinels listen."""
-        return [(HOST, sentinel.port) for sentinel in self.sentinels]
-
-    @property
-    def urls(self) -> list[str]:
-        return [sentinel.url for sentinel in self.sentinels]
-
-    def master_port(self) -> int:
-        """The port of the master, as the first sentinel sees it."""
-        with self.sentinels[0].client() as client:
-            return int(client.sentinel_master(self.service)["port"])
-
-    def kill_master(self) -> None:
-        self.master.kill()
-
-    def wait_for_failover(self, timeout_s: float = 30.0) -> None:
-        """Wait until every sentinel names the former replica as master, and it takes writes."""
-        for sentinel in self.sentinels:
-            with sentinel.client() as client:
-                wait_until(partial(self._has_moved, client), timeout_s)
-        with self.replica.client() as client:
-            wait_until(lambda: client.info("replication")["role"] == "master", timeout_s)
-
-    def _has_moved(self, client: Any) -> bool:
-        return int(client.sentinel_master(self.service)["port"]) == self.replica.port
-
-    def stop(self) -> None:
-        for server in (*self.sentinels, self.replica, self.master):
-            server.stop()
-
-
-def start_sentinel(kind: str = "redis-7.0", sentinels: int = 3) -> SentinelSet:
-    """A master with one replica under `sentinels` sentinels; a majority of them decides a failover."""
-    binary = require_binary(kind)
-    master = start_server(kind, "--repl-diskless-sync-delay", "0")
-    replica = start_server(kind, "--replicaof", f"{HOST} {master.port}")
-    found = SentinelSet(master, replica, [_start_one_sentinel(binary, master, sentinels) for _ in range(sentinels)])
-    for sentinel in found.sentinels:
-        with sentinel.client() as client:
-            wait_until(partial(_is_watching, client, sentinels), 30)
-    return found
-
-
-def _start_one_sentinel(binary: str, master: Server, sentinels: int) -> Server:
-    directory = _new_directory()
-    (directory / "sentinel.conf").write_text(
-        f"sentinel monitor {SERVICE} {HOST} {master.port} {sentinels // 2 + 1}\n"
-        f"sentinel down-after-milliseconds {SERVICE} 1000\n"
-        f"sentinel failover-timeout {SERVICE} 5000\n"
-    )
-    return _start(
-        [binary, "sentinel.conf", "--sentinel", "--port", "{port}", "--bind", HOST],
-        url=f"redis://{HOST}:{{port}}",
-        directory=directory,
-    )
-
-
-def _is_watching(client: Any, sentinels: int) -> bool:
-    seen = client.sentinel_master(SERVICE)
-    return bool(seen["num-slaves"] == 1 and seen["num-other-sentinels"] == sentinels - 1)
-
-
-def _start(
+def start_command(
     command: list[str],
     *,
     url: str,
@@ -328,7 +252,7 @@ def _start(
     raise AssertionError("not reached")
 
 
-def _new_directory() -> Path:
+def new_directory() -> Path:
     # Short, because a unix socket's path has at most 107 bytes.
     return Path(tempfile.mkdtemp(prefix="acker-", dir="/tmp"))
 

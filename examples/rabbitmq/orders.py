@@ -1,7 +1,7 @@
-"""Books the orders of a RabbitMQ queue, and acks each when all of its items are booked.
+"""Books the orders in a RabbitMQ queue, and acks each order when all of its items are booked.
 
 python orders.py fill AMQP_URL COUNT    declares the queue "orders" and fills it
-python orders.py run AMQP_URL           works until the queue is empty
+python orders.py run AMQP_URL           runs until the queue is empty
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pika
 
 from redis_acker import Acker, BasicBolt, FailedTuple, LocalRunner, TopologyBuilder, Tuple
-from redis_acker.sources.rabbitmq import RabbitMqSpout
+from redis_acker.spouts.rabbitmq import RabbitMqSpout
 
 QUEUE = "orders"
 
@@ -21,14 +21,14 @@ class Split(BasicBolt):
 
     def process(self, tup: Tuple, emit: Callable[..., None]) -> None:
         if not tup["items"]:
-            raise FailedTuple(f"order {tup['order']} is empty", fatal=True)  # no use to try it again
+            raise FailedTuple(f"order {tup['order']} is empty", fatal=True)  # a retry would not help
         for item in tup["items"]:
             emit(tup["order"], item)
 
 
 class Book(BasicBolt):
     def process(self, tup: Tuple, emit: Callable[..., None]) -> None:
-        pass  # here an item would be booked
+        pass  # book the item here
 
 
 def fill(url: str, count: int) -> None:
@@ -37,7 +37,7 @@ def fill(url: str, count: int) -> None:
     channel.queue_declare(QUEUE, durable=True)
     for number in range(count):
         order = {"order": number, "items": ["pen", "ink"] if number % 100 else []}
-        # The id lets redis-acker know an order again after a restart.
+        # By this id redis-acker recognises an order after a restart.
         channel.basic_publish("", QUEUE, json.dumps(order), pika.BasicProperties(message_id=f"order-{number}"))
     connection.close()
     print(f"{count} orders are in the queue {QUEUE!r}.")

@@ -1,4 +1,4 @@
-"""Counts words: sentences -> split -> count. In this process, or with --spark on Spark."""
+"""Counts words: sentences -> split -> count. Runs in this process, or on Spark with --spark."""
 
 import atexit
 import sys
@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from redis_acker import Acker, BasicBolt, LocalRunner, OutputCollector, TaskContext, Topology, TopologyBuilder, Tuple
-from redis_acker.sources.iterable import IterableSpout
+from redis_acker.spouts.iterable import IterableSpout
 
 SENTENCES = ["the cow jumped over the moon", "an apple a day keeps the doctor away", "the man went to the store"]
 
@@ -22,10 +22,10 @@ class Split(BasicBolt):
 
 
 class Count(BasicBolt):
-    """Counts in Redis: a task may be in another process in the next moment.
+    """Counts in Redis, because the next micro-batch may run in another process.
 
-    A sentence whose tree of work fails is replayed, and its words come again. So the places of a word are a set, to
-    which a place can be added twice without harm.
+    If a sentence fails it is replayed, and its words arrive again. So the places of a word are a set: adding a place
+    twice does no harm.
     """
 
     def __init__(self, url: str) -> None:

@@ -1,14 +1,17 @@
--- Blocks that finished not long ago: one bit each, remembered for as many ticks as there are buckets. They keep a
--- repeated init from bringing a finished block back, and a late ack from opening an orphan.
+-- exports: recently_finished, mark_finished, mark_run, finished_bitmaps
+-- needs: bytes, shard
+-- Blocks that finished recently: one bit each, remembered for as many ticks as there are buckets. They keep a repeated
+-- init from reviving a finished block, and a late ack from opening an orphan.
 
--- Where a block's bit is: 1024 neighbours share one bitmap, the chunk. Returns chunk, byte position, mask.
+local masks_of, marked_chunks = {}, {} -- chunk -> byte position -> bits to set; the chunks in a list
+
+-- Where a block's bit is: 1024 neighbours share one bitmap, the chunk. Returns chunk, bit.
 local function chunk_of(block)
   local high, low = string.byte(block, 6, 7)
-  local bit_at = (high % 16) * 64 + floor(low / 4)
-  return sub(block, 1, 5) .. string.char(floor(high / 16)), floor(bit_at / 8) + 1, 2 ^ (bit_at % 8)
+  return sub(block, 1, 5) .. string.char(floor(high / 16)), (high % 16) * 64 + floor(low / 4)
 end
 
--- Which blocks without a record (found[i] is false) finished lately. Returns a set of positions.
+-- Which blocks without a record (found[i] is false) finished recently. Returns a set of positions.
 local function recently_finished(blocks, found)
   local positions, chunks, result = {}, {}, {}
   for i = 1, #blocks do
@@ -17,41 +20,57 @@ local function recently_finished(blocks, found)
     end
   end
   if #positions == 0 then return result end
-  for tick = 1, buckets do
+  for tick = 0, buckets - 1 do
     local bitmaps = call('HMGET', keys[FINISHED + tick], unpack(chunks))
     for i = 1, #positions do
       if bitmaps[i] then
-        local _, byte, mask = chunk_of(blocks[positions[i]])
-        if band(string.byte(bitmaps[i], byte) or 0, mask) ~= 0 then result[positions[i]] = true end
+        local _, bit_at = chunk_of(blocks[positions[i]])
+        local byte = string.byte(bitmaps[i], floor(bit_at / 8) + 1) or 0
+        if band(byte, 2 ^ (bit_at % 8)) ~= 0 then result[positions[i]] = true end
       end
     end
   end
   return result
 end
 
--- The newest bitmaps with the bits of more blocks set: chunk, bitmap, chunk, bitmap ..
-local function finished_bitmaps(blocks)
-  local bitmaps, list, chunks = {}, {}, {}
-  for i = 1, #blocks do
-    local chunk = chunk_of(blocks[i])
-    if not bitmaps[chunk] then
-      bitmaps[chunk] = ''
-      chunks[#chunks + 1] = chunk
+local function mark(chunk, byte, bits)
+  local masks = masks_of[chunk]
+  if not masks then
+    masks = {}
+    masks_of[chunk], marked_chunks[#marked_chunks + 1] = masks, chunk
+  end
+  masks[byte] = bor(masks[byte] or 0, bits)
+end
+
+local function mark_finished(block)
+  local chunk, bit_at = chunk_of(block)
+  mark(chunk, floor(bit_at / 8) + 1, 2 ^ (bit_at % 8))
+end
+
+-- Marks the blocks from first to last of a list, each of which is the neighbour of the one before.
+local function mark_run(blocks, first, last)
+  while first <= last do
+    local chunk, from = chunk_of(blocks[first])
+    local to = math.min(from + last - first, 1023)
+    for byte = floor(from / 8), floor(to / 8) do
+      mark(chunk, byte + 1, 2 ^ math.min(8, to + 1 - 8 * byte) - 2 ^ math.max(0, from - 8 * byte))
     end
+    first = first + to - from + 1
   end
-  if #chunks == 0 then return list end
-  local stored = call('HMGET', keys[FINISHED + 1], unpack(chunks))
-  for i = 1, #chunks do bitmaps[chunks[i]] = stored[i] or '' end
-  for i = 1, #blocks do
-    local chunk, byte, mask = chunk_of(blocks[i])
-    local bitmap = bitmaps[chunk]
-    if #bitmap < byte then bitmap = bitmap .. string.rep('\0', byte - #bitmap) end
-    local patched = string.char(bor(string.byte(bitmap, byte), mask))
-    bitmaps[chunk] = sub(bitmap, 1, byte - 1) .. patched .. sub(bitmap, byte + 1)
-  end
-  for chunk, bitmap in pairs(bitmaps) do
-    list[#list + 1] = chunk
-    list[#list + 1] = bitmap
+end
+
+-- The newest bitmaps with the bits of the blocks set that were marked: chunk, bitmap, chunk, bitmap ..
+local function finished_bitmaps()
+  local list = {}
+  local stored = #marked_chunks > 0 and call('HMGET', keys[FINISHED], unpack(marked_chunks))
+  for i = 1, #marked_chunks do
+    local bitmap = stored[i] or ''
+    for byte, bits in pairs(masks_of[marked_chunks[i]]) do
+      if #bitmap < byte then bitmap = bitmap .. string.rep('\0', byte - #bitmap) end
+      local patched = string.char(bor(string.byte(bitmap, byte), bits))
+      bitmap = sub(bitmap, 1, byte - 1) .. patched .. sub(bitmap, byte + 1)
+    end
+    list[2 * i - 1], list[2 * i] = marked_chunks[i], bitmap
   end
   return list
 end

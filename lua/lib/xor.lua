@@ -1,5 +1,8 @@
+-- exports: ZERO, xor, xor_word, replace_words, zero_indexes, count_stray
+-- needs: bytes, shard, scratch, live
 -- XOR over vectors of 8-byte ack vals. Long vectors go through two scratch keys and BITOP, at C speed.
 
+local ZERO = '\0\0\0\0\0\0\0\0'
 local zeros_of_size = {}
 
 local function xor(left, right)

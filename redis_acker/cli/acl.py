@@ -1,32 +1,32 @@
-"""`redis-acker acl`: the rights that a part of the product needs on the server."""
+"""`redis-acker acl`: the rights that each role needs on the server."""
 
 from __future__ import annotations
 
 import click
 
 from redis_acker.cli.options import Store, store_options
-from redis_acker.roles import ROLES
+from redis_acker.store.roles import ROLES
 
 
 @click.command()
-@click.option("--role", type=click.Choice(list(ROLES)), help="This role alone.")
-@click.option("--user", metavar="NAME", help="Name of the user.  [default: NAMESPACE-ROLE]")
+@click.option("--role", type=click.Choice(list(ROLES)), help="Only this role.")
+@click.option("--user", metavar="NAME", help="The user's name.  [default: NAMESPACE-ROLE]")
 @store_options
 def acl(store: Store, role: str | None, user: str | None) -> None:
     """Print least-privilege ACL rules for a role.
 
     \b
-    executor   acks, fails and extends roots from a worker
+    executor   works on Spark jobs and tuples: init, ack, fail, extend
     spout      drives spouts, with their retries and dead letters
     rotator    rotates expired roots into the failure streams
-    inspector  looks, and changes nothing
+    inspector  reads, and changes nothing
     operator   runs the commands that act: drain, replay, dead, ...
 
-    Each line is a command for redis-cli, to be run on every server. Nothing
-    is asked or changed here. A user cannot log in before it has a password,
-    and running its line again keeps the password.
+    Each line is a command for redis-cli: run it on every server. This command
+    itself contacts no server. A user needs a password before it can log in;
+    running its line again keeps the password.
 
-    The rules are for Redis 6.2 and later, and for Valkey.
+    The rules are for Redis 6.2 or later, and for Valkey.
 
     \b
     Examples:

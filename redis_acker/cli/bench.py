@@ -1,4 +1,4 @@
-"""`redis-acker bench`: what the servers do per second, measured with this client."""
+"""`redis-acker bench`: how fast the servers are, measured from this client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,53 +18,51 @@ from redis_acker.errors import AccessDenied, ServerUnavailable
 if TYPE_CHECKING:
     import redis
 
-    from redis_acker.acker import Acker
-    from redis_acker.connect import Servers
+    from redis_acker.cli.measuring import Rounds
+    from redis_acker.store.acker import Acker
 
 ROOTS = 100_000
-"""Roots of one round."""
+"""Roots per round."""
 HSETS = 100_000
-"""HSET requests of one round."""
+"""HSET requests per round."""
 ROUNDS = 10
-"""After one that warms up."""
-QUIET_CHECKS, QUIET_S = 5, 0.1
-"""How often, and how far apart, nothing must be found of an interrupted round before it is over."""
-
 LONGEST_S = 8.0
-"""No round begins after this time."""
+"""No round starts after this time."""
 LIFE_MS = 3_600_000
-"""Timeout of the roots: none of them times out while it is measured."""
+"""Timeout of the roots: none of them expires while it is measured."""
 
-SPOUT = "bench"
+QUIET_CHECKS, QUIET_S = 5, 0.1
+"""After an interruption: how often, and how far apart, nothing must be found before the server counts as done."""
+
 FIELD, VALUE = "field:{:06}", "x" * 8
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Medians over rounds, in roots or requests per second."""
+    """Medians over the rounds, in roots or requests per second."""
 
     servers: list[str]
     rounds: int
     roots_a_round: int
     block_size: int
     hset_per_s: float
-    """Pipelined HSET requests of 8 bytes, on one server, replies not waited for."""
+    """Pipelined HSET requests of 8 bytes on one server, without waiting for replies."""
     init_per_s: float
     ack_per_s: float
     complete_per_s: float
     ack_vs_hset: float
     bytes_per_root: float | None
-    """Of a pending root in a full block; None where the server does not tell its memory."""
+    """Of a pending root in a full block; None with several shards, or if the server does not say."""
 
 
 @click.command()
 @store_options
 def bench(store: Store) -> None:
-    """Measure what the servers do per second.
+    """Measure how fast the servers are.
 
-    Takes about ten seconds. Roots in blocks are initialised, acked and
-    completed, against plain pipelined HSETs in the same run. All of it in a
-    namespace of its own, which is deleted at the end; --namespace is not used.
+    Initialises, acks and completes roots in blocks, and compares that with
+    plain pipelined HSETs in the same run. Takes about ten seconds. It works in
+    a namespace of its own and deletes it at the end; --namespace is not used.
     Other clients of the servers will notice the load.
 
     \b
@@ -73,107 +70,97 @@ def bench(store: Store) -> None:
       redis-acker bench --url redis://localhost:6379
       redis-acker bench --json | jq .ack_vs_hset
     """
-    from redis_acker.connect import hide_password, open_servers
-    from redis_acker.keys import ShardKeys
+    from redis_acker.store.acker import Acker
+    from redis_acker.store.connect import hide_password
 
     namespace = f"bench-{secrets.token_hex(4)}"
-    servers = open_servers(store.target, lambda shard: ShardKeys(namespace, shard, 0).prefix)
-    try:
-        names = [hide_password(url) for url in servers.urls]
-        size = f"{ROOTS:,} roots and {HSETS:,} hash fields at a time, some MB"
-        store.out.note(f"Writes {size}, into namespace {namespace} on {', '.join(names)}, and deletes them again.")
-        measured = _measure(store, servers, namespace, names)
-    finally:
-        servers.close()
+    with Acker(store.target, namespace=namespace, timeout_ms=LIFE_MS, retry_for_s=PATIENCE_S) as acker:
+        names = [hide_password(url) for url in acker.urls]
+        size = f"{ROOTS:,} roots and {HSETS:,} hash fields at a time, a few MB"
+        hsets = Hsets(acker)
+        try:
+            store.out.note(f"Writes {size}, to namespace {namespace} on {', '.join(names)}, and deletes them again.")
+            with _explained():
+                rounds, bytes_per_root = _measure(store, acker, hsets)
+        finally:
+            _delete(acker, hsets, interrupted=sys.exc_info()[0] is not None)
+        block_size = acker.settings.block_size
+    measured = Measured(
+        servers=names,
+        rounds=len(rounds),
+        roots_a_round=ROOTS,
+        block_size=block_size,
+        hset_per_s=rounds.hset_per_s,
+        init_per_s=rounds.per_s("init"),
+        ack_per_s=rounds.per_s("ack"),
+        complete_per_s=rounds.per_s("complete"),
+        ack_vs_hset=rounds.vs_hset("ack"),
+        bytes_per_root=bytes_per_root,
+    )
     if store.out.as_json:
         store.out.document("bench", measured)
     else:
-        _print(store, measured)
+        _print(store, measured, rounds)
 
 
-def _measure(store: Store, servers: Servers, namespace: str, names: list[str]) -> Measured:
-    from redis_acker.acker import Acker
+def _measure(store: Store, acker: Acker, hsets: Hsets) -> tuple[Rounds, float | None]:
+    """The rounds, and the bytes per pending root."""
+    from redis_acker.cli.measuring import bytes_per_root, measure_rounds, rates_of_a_round
 
-    with Acker(store.target, namespace=namespace, timeout_ms=LIFE_MS, retry_for_s=PATIENCE_S) as acker, _explained():
-        client, key = servers.client(0), acker.shard_keys[0].retries(acker.spout_number(SPOUT))
-        hsets = _packed_hsets(client, key)
-        bytes_per_root, found, began = None, dict[str, list[float]](), time.monotonic()
-        try:
-            with store.out.progress(ROUNDS + 1, "measuring") as progress:
-                for number in range(ROUNDS + 1):
-                    rates, size = _round(acker, client, hsets)
-                    progress.advance()
-                    if number == 0:
-                        bytes_per_root = size
-                        continue
-                    for name, rate in rates.items():
-                        found.setdefault(name, []).append(rate)
-                    if time.monotonic() - began > LONGEST_S:
-                        break
-        finally:
-            _delete(acker, key, interrupted=sys.exc_info()[0] is not None)
-        rates = {name: median(one) for name, one in found.items()}
-        ratio = median(ack / hset for ack, hset in zip(found["ack"], found["hset"], strict=True))
-        rounds, block_size = len(found["ack"]), acker.settings.block_size
-        each = (rates["hset"], rates["init"], rates["ack"], rates["complete"])
-        return Measured(names, rounds, ROOTS, block_size, *each, ratio, bytes_per_root)
+    with store.out.progress(ROUNDS + 1, "measuring") as progress:
+        rounds = measure_rounds(
+            ROUNDS, hsets.per_s, lambda: rates_of_a_round(acker, ROOTS), longest_s=LONGEST_S, done=progress.advance
+        )
+    client = acker.servers.client(0)
+    if acker.settings.shards > 1 or _used_memory(client) is None:
+        return rounds, None
+    fresh, _ = bytes_per_root(acker, ROOTS, lambda: _used_memory(client) or 0)
+    return rounds, fresh
 
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """What goes wrong with a plain client, as errors of this package."""
+    """Turns errors of the plain client into ours."""
     from redis import exceptions
 
     try:
         yield
     except exceptions.NoPermissionError as error:
-        raise AccessDenied(f"The server does not let this user measure ({error}): take one with more rights.") from None
+        raise AccessDenied(f"The server does not let this user measure ({error}): use one with more rights.") from None
     except exceptions.RedisError as error:
         raise ServerUnavailable(f"The server did not answer while it was measured ({error}): try again.") from None
 
 
-def _round(acker: Acker, client: redis.Redis, hsets: bytes) -> tuple[dict[str, float], float | None]:
-    """Rates, and bytes per root."""
-    from redis_acker.ids import new_edges
+class Hsets:
+    """Pipelined HSETs on one server. It sends no replies, so that this client is not what is measured."""
 
-    hset_s = _seconds(lambda: _send(client, hsets))
-    roots = acker.allocate(SPOUT, ROOTS)
-    first, second = new_edges(ROOTS), new_edges(ROOTS)
-    before = _used_memory(client)
-    init_s = _seconds(lambda: acker.init(roots, first, quiet=True))
-    after = _used_memory(client)
-    ack_s = _seconds(lambda: acker.ack(roots, first ^ second))
-    complete_s = _seconds(lambda: acker.ack(roots, second))
-    rates = {"hset": HSETS / hset_s, "init": ROOTS / init_s, "ack": ROOTS / ack_s, "complete": ROOTS / complete_s}
-    is_alone = acker.settings.shards == 1
-    return rates, (after - before) / ROOTS if is_alone and before is not None and after is not None else None
+    def __init__(self, acker: Acker) -> None:
+        from redis_acker.cli.measuring import SPOUT
 
+        self._client = acker.servers.client(0)
+        self.key = acker.shards.keys[0].retries(acker.spout_number(SPOUT))
+        pack: Callable[..., list[bytes]] = self._client.connection_pool.make_connection().pack_command
+        requests = [("HSET", self.key, FIELD.format(i), VALUE) for i in range(HSETS)]
+        commands = [("CLIENT", "REPLY", "OFF"), *requests, ("CLIENT", "REPLY", "ON")]
+        self._packed = b"".join(part for command in commands for part in pack(*command))
 
-def _packed_hsets(client: redis.Redis, key: str) -> bytes:
-    """All requests in one stream of bytes. The server sends no replies, so that this client is not what is measured."""
-    pack: Callable[..., list[bytes]] = client.connection_pool.make_connection().pack_command
-    requests = [("HSET", key, FIELD.format(i), VALUE) for i in range(HSETS)]
-    commands = [("CLIENT", "REPLY", "OFF"), *requests, ("CLIENT", "REPLY", "ON")]
-    return b"".join(part for command in commands for part in pack(*command))
+    def per_s(self) -> float:
+        from redis_acker.cli.measuring import seconds
 
+        return HSETS / seconds(self._send)
 
-def _send(client: redis.Redis, packed: bytes) -> None:
-    """Sends it and waits for the one reply, which comes when all is done."""
-    connection: Any = client.connection_pool.get_connection()
-    try:
-        connection.send_packed_command([packed])
-        connection.read_response()
-    except BaseException:
-        connection.disconnect()  # replies may still be on their way
-        raise
-    finally:
-        client.connection_pool.release(connection)
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
+    def _send(self) -> None:
+        """Sends them all, and waits for the one reply that comes when they are done."""
+        pool: Any = self._client.connection_pool
+        connection = pool.get_connection()
+        try:
+            connection.send_packed_command([self._packed])
+            connection.read_response()
+        except BaseException:
+            connection.disconnect()  # replies may still be on their way
+            raise
+        finally:
+            pool.release(connection)
 
 
 def _used_memory(client: redis.Redis) -> int | None:
@@ -186,31 +173,26 @@ def _used_memory(client: redis.Redis) -> int | None:
     return int(info["used_memory"]) if "used_memory" in info else None
 
 
-def _delete(acker: Acker, key: str, *, interrupted: bool) -> None:
-    """Every key that was made: a namespace is never looked for in the keyspace."""
-    from redis_acker.transport import Command
+def _delete(acker: Acker, hsets: Hsets, *, interrupted: bool) -> None:
+    """Deletes every key that was written. They are known: the keyspace is never searched."""
+    from redis_acker.cli.measuring import SPOUT
 
     number = acker.spout_number(SPOUT)
-    commands = []
-    for shard, keys in enumerate(acker.shard_keys):
-        named = [*keys.with_streams([number]), keys.spouts, keys.sequences, *([key] if shard == 0 else [])]
-        commands += [Command(shard, ("UNLINK", one)) for one in named]
-    acker.transport.run(commands)
-    # After an interruption the server may still work off requests that it was sent.
+    for shard, keys in enumerate(acker.shards.keys):
+        for key in (*keys.with_streams([number]), keys.spouts, keys.sequences, *([hsets.key] if shard == 0 else [])):
+            acker.shards.ask(shard, "UNLINK", key)
+    # After an interruption the server may still be working on requests that it was sent.
     quiet = 0
     while interrupted and quiet < QUIET_CHECKS:
         time.sleep(QUIET_S)
-        quiet = 0 if acker.transport.run_one(Command(0, ("UNLINK", key))) else quiet + 1
+        quiet = 0 if acker.shards.ask(0, "UNLINK", hsets.key) else quiet + 1
 
 
-def _print(store: Store, measured: Measured) -> None:
-    rows = [
-        ("HSET requests, pipelined", measured.hset_per_s, 1.0),
-        ("inits", measured.init_per_s, measured.init_per_s / measured.hset_per_s),
-        ("acks", measured.ack_per_s, measured.ack_vs_hset),
-        ("completing acks", measured.complete_per_s, measured.complete_per_s / measured.hset_per_s),
-    ]
-    store.out.table(("", "per second", "to HSET"), [(name, int(rate), ratio) for name, rate, ratio in rows])
+def _print(store: Store, measured: Measured, rounds: Rounds) -> None:
+    names = {"inits": "init", "acks": "ack", "completing acks": "complete"}
+    rows = [(text, int(rounds.per_s(name)), rounds.vs_hset(name)) for text, name in names.items()]
+    hset = ("HSET requests, pipelined", int(measured.hset_per_s), 1.0)
+    store.out.table(("", "per second", "to HSET"), [hset, *rows])
     store.out.line()
     if measured.bytes_per_root is not None:
         store.out.line(f"A pending root takes {measured.bytes_per_root:.1f} bytes, in blocks of {measured.block_size}.")

@@ -1,4 +1,4 @@
-"""`redis-acker completion`: the script that lets a shell complete commands and options."""
+"""`redis-acker completion`: the script with which a shell completes commands and options."""
 
 from __future__ import annotations
 

@@ -1,32 +1,34 @@
-"""`redis-acker dead`: the messages that were given up."""
+"""`redis-acker dead`: messages that were given up."""
 
 from __future__ import annotations
 
+import re
+import reprlib
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timezone
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from redis_acker.cli.choices import GO, WERE, counted
-from redis_acker.cli.exits import PROBLEM, NotFound
-from redis_acker.cli.options import Store, store_options
-from redis_acker.cli.output import id_as_json, id_text
-from redis_acker.errors import BadInput
+from redis_acker.cli.exits import PROBLEM
+from redis_acker.cli.options import MOST, Store, store_options
+from redis_acker.cli.output import GO, WERE, counted
+from redis_acker.errors import BadInput, NotFound, escaped
+from redis_acker.views.texts import id_text, moment
 
 if TYPE_CHECKING:
-    from redis_acker.message_ids import MessageId
-    from redis_acker.retries import DeadLetter, DeadLetters
+    from redis_acker.retries.book import DeadLetter
+    from redis_acker.retries.dead_letters import DeadLetters
+    from redis_acker.store.message_ids import MessageId
 
 LIMIT = 50
-"""Letters that a person is shown unless asked for more."""
+"""Letters that people are shown unless they ask for more."""
 
 COLUMNS = ("message id", "spout", "attempts", "died", "reason", "component", "error")
 
-_spout_option = click.option("--spout", metavar="NAME", help="Of this spout alone.")
+_spout_option = click.option("--spout", metavar="NAME", help="Only this spout.")
 _ids_argument = click.argument("ids", metavar="[ID]...", nargs=-1)
-_all_option = click.option("--all", "everything", is_flag=True, help="All of them; with --spout all of that one.")
+_all_option = click.option("--all", "everything", is_flag=True, help="All dead letters, or all of --spout.")
 
 
 @click.group()
@@ -34,9 +36,9 @@ def dead() -> None:
     """List, show, replay and purge dead letters.
 
     A message is dead after its last attempt, or after a fatal failure. Its
-    letter tells the history, and keeps the values if they can be JSON.
+    letter has the history, and the values if they can be written as JSON.
 
-    ID is the message id: digits mean a number or a text, whichever there is.
+    ID is the message id. Digits match a number or a text, whichever exists;
     i:7 is the number, s:7 the text, b:Nw== the bytes in base64.
 
     \b
@@ -50,8 +52,10 @@ def dead() -> None:
 
 @dead.command("list")
 @_spout_option
-@click.option("--limit", type=click.IntRange(1), help=f"At most so many.  [default: {LIMIT}; with --json no limit]")
-@click.option("--all", "everything", is_flag=True, help="All of them, streamed.")
+@click.option(
+    "--limit", type=click.IntRange(1, MOST), metavar="N", help=f"At most N.  [default: {LIMIT}; with --json no limit]"
+)
+@click.option("--all", "everything", is_flag=True, help="No limit; streamed.")
 @store_options
 def list_letters(store: Store, spout: str | None, limit: int | None, everything: bool) -> None:
     """List dead letters.
@@ -62,7 +66,7 @@ def list_letters(store: Store, spout: str | None, limit: int | None, everything:
       redis-acker dead list --json | jq -r .history[-1].error | sort | uniq -c
     """
     if everything and limit is not None:
-        raise click.UsageError("--all has no limit: leave out --all or --limit.")
+        raise click.UsageError("--all means no limit: leave out --all or --limit.")
     letters = _letters(store, spout)
     if store.out.as_json:
         store.out.lines("dead_letter", map(_as_json, islice(letters, limit)))
@@ -101,27 +105,27 @@ def show(store: Store, message_id: str, spout: str | None) -> None:
     store.out.line()
     store.out.table(
         ("attempt", "failed", "reason", "component", "error"),
-        ((one.attempt, _moment(one.at_ms), one.reason, one.component, one.error) for one in letter.history),
+        ((one.attempt, moment(one.at_ms), one.reason, one.component, one.error) for one in letter.history),
     )
 
 
 @dead.command()
 @_ids_argument
 @_all_option
-@click.option("--ask-source", is_flag=True, help="Not with the values of the letter: the source has them still.")
+@click.option("--ask-source", is_flag=True, help="Have the source hand the message out, not the letter.")
 @_spout_option
 @store_options
 def replay(store: Store, ids: tuple[str, ...], everything: bool, ask_source: bool, spout: str | None) -> None:
     """Try dead messages once more.
 
-    The driver of the spout emits the values of the letter, as the attempt
-    after the last. Its source is not asked, because it has finished with the
-    message; it is told again when that is complete. The letter is gone from
-    here; should the message fail again, it comes back with a longer history.
+    The driver of the spout emits the values of the letter again, as the next
+    attempt. It does not ask the source, which has finished with the message,
+    but tells it again when the message completes. The letter is removed; if
+    the message fails again, it comes back with a longer history.
 
-    A letter without values can only be replayed with --ask-source, and only
-    if the source hands out what it has finished with, as Redis streams and
-    files of JSON lines do.
+    A letter without values needs --ask-source, which works if the source can
+    hand out what it has finished with, as Redis streams and files of JSON
+    lines can.
 
     \b
     Examples:
@@ -143,7 +147,7 @@ def replay(store: Store, ids: tuple[str, ...], everything: bool, ask_source: boo
     else:
         store.out.line(f"{counted(replayed, 'dead message', GO)} back to work.")
     for why in refused:
-        click.echo(why.replace("from the source", "with --ask-source"), err=True)
+        click.echo(escaped(why.replace("from the source", "with --ask-source")), err=True)
     if refused:
         raise click.exceptions.Exit(PROBLEM)
 
@@ -151,7 +155,7 @@ def replay(store: Store, ids: tuple[str, ...], everything: bool, ask_source: boo
 @dead.command()
 @_ids_argument
 @_all_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_spout_option
 @store_options
 def purge(store: Store, ids: tuple[str, ...], everything: bool, yes: bool, spout: str | None) -> None:
@@ -170,7 +174,7 @@ def purge(store: Store, ids: tuple[str, ...], everything: bool, yes: bool, spout
         count = len(chosen)
     if count and not yes:
         if store.out.as_json:
-            raise click.UsageError("--json does not ask: add --yes.")
+            raise click.UsageError("--json cannot ask for confirmation: add --yes.")
         click.confirm(f"Delete {counted(count, 'dead letter')} for good?", abort=True, err=True)
     with store.out.progress(count, "purging") as progress:
         purged = 0
@@ -184,47 +188,40 @@ def purge(store: Store, ids: tuple[str, ...], everything: bool, yes: bool, spout
 
 
 def _letters(store: Store, spout: str | None) -> DeadLetters:
-    from redis_acker.retries import DeadLetters
+    from redis_acker.retries.dead_letters import DeadLetters
 
     return DeadLetters(store.acker, spout=spout)
 
 
 def _chosen(letters: DeadLetters, ids: tuple[str, ...], everything: bool) -> Iterator[DeadLetter]:
     if everything == bool(ids):
-        raise click.UsageError("Name the message ids, or use --all.")
-    # All are found before anything is done to the first.
+        raise click.UsageError("Name message ids, or use --all.")
+    # Finds all of them before anything is done to the first.
     return iter(letters) if everything else iter([_find(letters, one) for one in ids])
 
 
 def _find(letters: DeadLetters, text: str) -> DeadLetter:
+    from redis_acker.store.message_ids import id_to_text
+
     found = [letter for message_id in _readings(text) for letter in letters.find(message_id)]
     if not found:
-        raise NotFound(f"There is no dead letter of message {text!r}: `redis-acker dead list` shows those there are.")
+        raise NotFound(f"There is no dead letter of message {reprlib.repr(text)}: `redis-acker dead list` lists them.")
     if len(found) > 1:
-        ways = ", ".join(f"{_typed(letter.message_id)} of spout {letter.spout!r}" for letter in found)
-        raise BadInput(f"Message {text!r} may be {ways}: write its type, and name its spout with --spout.")
+        ways = ", ".join(f"{id_to_text(letter.message_id)} of spout {letter.spout!r}" for letter in found)
+        raise BadInput(f"Message {text!r} may be {ways}: write its type, or name its spout with --spout.")
     return found[0]
 
 
 def _readings(text: str) -> list[MessageId]:
-    """The message ids that a text may stand for."""
-    from redis_acker.retries import decode_id
+    """The message ids that a text may mean."""
+    from redis_acker.store.message_ids import id_from_text
 
     readings: list[MessageId] = [text]
     if text[:2] in ("i:", "s:", "b:"):
-        try:
-            readings.append(decode_id(text.encode()))
-        except ValueError:
-            raise BadInput(f"{text!r} is no message id: after i: come digits, after b: base64.") from None
-    elif text.lstrip("-").isdecimal():
+        readings.append(id_from_text(text))
+    elif re.fullmatch(r"-?[0-9]{1,19}", text):
         readings.append(int(text))
     return list(dict.fromkeys(readings))
-
-
-def _typed(message_id: MessageId) -> str:
-    from redis_acker.retries import encode_id
-
-    return encode_id(message_id).decode()
 
 
 def _as_row(letter: DeadLetter) -> tuple[Any, ...]:
@@ -233,7 +230,7 @@ def _as_row(letter: DeadLetter) -> tuple[Any, ...]:
         id_text(letter.message_id),
         letter.spout,
         last.attempt,
-        _moment(last.at_ms),
+        moment(last.at_ms),
         f"{last.reason}, fatal" if letter.fatal else last.reason,
         last.component,
         last.error,
@@ -241,16 +238,14 @@ def _as_row(letter: DeadLetter) -> tuple[Any, ...]:
 
 
 def _as_json(letter: DeadLetter) -> dict[str, Any]:
+    from redis_acker.store.message_ids import id_to_json
+
     return {
         "spout": letter.spout,
-        "message_id": id_as_json(letter.message_id),
+        "message_id": id_to_json(letter.message_id),
         "fatal": letter.fatal,
         "history": [vars(one) for one in letter.history],
         "payload": letter.payload,
         "stream": letter.stream,
         "is_readable": letter.is_readable,
     }
-
-
-def _moment(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""`redis-acker doctor`: checks servers, settings and the namespace, and says what to do."""
+"""`redis-acker doctor`: checks servers, settings and the namespace, and says what to fix."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 
 import click
 import redis
 
-from redis_acker.acker import Acker
 from redis_acker.cli import exits
-from redis_acker.cli.findings import Finding, of_clocks, of_rotation, of_server, of_streams
+from redis_acker.cli.findings import Finding, of_clocks, of_foreign, of_rotation, of_server, of_streams
 from redis_acker.cli.options import Store, store_options
-from redis_acker.connect import open_servers
+from redis_acker.cli.output import counted
 from redis_acker.errors import AckerError, UnknownNamespace
-from redis_acker.keys import ShardKeys
-from redis_acker.scripts import lua_folder, script
+from redis_acker.store.acker import Acker
+from redis_acker.store.connect import open_servers
+from redis_acker.store.keys import key_prefix
+from redis_acker.store.scripts import lua_folder, script
 from redis_acker.views.overview import read_overview
 from redis_acker.views.readers import read_streams
 from redis_acker.views.rights import missing_rights
@@ -30,12 +32,12 @@ _COLOURS = {"ok": "green", "warn": "yellow", "bad": "red"}
 @store_options
 @click.pass_context
 def doctor(ctx: click.Context, store: Store) -> None:
-    """Check servers and settings, with remedies.
+    """Check servers and settings, and say what to fix.
 
-    Reachability and latency of every shard, version, eviction, memory,
-    persistence, replication, clocks, rights, scripts, rotation, and streams
-    that nobody reads. What a managed service does not let us ask is a warning.
-    Nothing is changed. The exit code is 1 if a finding is bad.
+    Looks at the reachability and latency of every server, version, eviction,
+    memory, persistence, replication, clocks, rights, scripts, rotation, and
+    streams that nobody reads. Warns where a managed service does not let it
+    look. Changes nothing. The exit code is 1 if a finding is bad.
 
     \b
     Examples:
@@ -64,8 +66,7 @@ def _show(store: Store, finding: Finding) -> None:
 
 
 def _findings(store: Store) -> Iterator[Finding]:
-
-    servers = open_servers(store.target, lambda shard: ShardKeys(store.namespace, shard, 0).prefix)
+    servers = open_servers(store.target, partial(key_prefix, store.namespace))
     try:
         acker = _opened(store)
         shards = range(acker.settings.shards if isinstance(acker, Acker) else servers.default_shards)
@@ -95,22 +96,20 @@ def _opened(store: Store) -> Acker | AckerError:
 
 
 def _scripts(client: redis.Redis, address: str) -> Iterator[Finding]:
-
     names = (path.name.removesuffix(".lua") for path in lua_folder().iterdir() if path.name.endswith(".lua"))
     known = [script(name) for name in names]
     reply = ask(client, "SCRIPT", "EXISTS", *(one.sha for one in known))
     if reply is None:
-        remedy = "Allow +script|exists, or ignore this: clients load scripts at first use."
+        remedy = "Allow +script|exists, or ignore this: clients load scripts when they need them."
         yield Finding("warn", "scripts", address, "cannot be checked: SCRIPT EXISTS is forbidden", remedy)
     else:
-        text = f"{sum(map(int, reply))} of {len(known)} in the server's cache; the others are loaded at first use"
+        text = f"{sum(map(int, reply))} of {len(known)} in the server's cache; the others are loaded when needed"
         yield Finding("ok", "scripts", address, text)
 
 
 def _rights(client: redis.Redis, address: str, namespace: str) -> Iterator[Finding]:
-
     missing = missing_rights(client, namespace)
-    remedy = "redis-acker acl prints the rules for each role."
+    remedy = "Run redis-acker acl for the rules of each role."
     if missing is None:
         text = "cannot be checked: the server is older than Redis 7.0, or forbids ACL DRYRUN"
         yield Finding("warn", "rights", address, text, remedy)
@@ -120,22 +119,23 @@ def _rights(client: redis.Redis, address: str, namespace: str) -> Iterator[Findi
         yield Finding("ok", "rights", address, f"enough for the roles {', '.join(roles)}")
     else:
         role, commands = min(missing.items(), key=lambda pair: len(pair[1]))
-        text = f"not enough for any role; for the role {role} it lacks {', '.join(commands)}"
+        text = f"not enough for any role; the role {role} also needs {', '.join(commands)}"
         yield Finding("bad", "rights", address, text, remedy)
 
 
 def _namespace(name: str, acker: Acker | AckerError) -> Iterator[Finding]:
-    """What is found in the namespace, if it could be opened."""
+    """Findings about the namespace, or why it could not be opened."""
     if isinstance(acker, UnknownNamespace):
-        yield Finding("warn", "namespace", name, "does not exist", "Check its name, or use it: that makes it.")
+        yield Finding("warn", "namespace", name, "does not exist", "Check its name; first use creates it.")
         return
     try:
         if isinstance(acker, AckerError):
             raise acker
         view = read_overview(acker)
-        shards = f"{view.settings.shards} shard{'' if view.settings.shards == 1 else 's'}"
+        shards = counted(view.settings.shards, "shard")
         yield Finding("ok", "namespace", name, f"{view.pending:,} roots pending in {shards}")
         yield from of_rotation(view)
+        yield from of_foreign(view)
         yield from of_streams(read_streams(acker))
     except AckerError as error:
         yield Finding("bad", "namespace", name, str(error), "docs/errors.md explains it.")

@@ -1,4 +1,4 @@
-"""How a command ends: documented exit codes, and one line on standard error in place of a traceback."""
+"""How a command ends: documented exit codes, and one line on standard error instead of a traceback."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ from typing import TextIO
 
 import click
 
-from redis_acker.errors import AccessDenied, AckerError, BadInput, ServerUnavailable, UnknownNamespace, UnknownSpout
+from redis_acker.errors import (
+    AccessDenied,
+    AckerError,
+    BadInput,
+    NotFound,
+    ServerUnavailable,
+    UnknownNamespace,
+    UnknownSpout,
+    escaped,
+)
 
-OK = 0
 PROBLEM = 1
-"""Something was wrong: an error of the store, a check that found something bad."""
+"""Something is wrong: an error of the store, or a check that found something bad."""
 USAGE = 2
-"""The command line makes no sense: an unknown option, a URL or a root that is none."""
+"""The command line makes no sense: an unknown option, an invalid URL or root."""
 UNREACHABLE = 3
 """A server cannot be reached, or refuses the user, the password or a command."""
 NOT_FOUND = 4
 """The root, spout, message or namespace is unknown."""
 INTERRUPTED = 130
-"""Ctrl-C: 128 and the number of SIGINT, as shells have it."""
+"""Ctrl-C: 128 plus the number of SIGINT, as in shells."""
 BROKEN_PIPE = 141
-"""The reader of a pipe went away, as `head` does: 128 and the number of SIGPIPE. Nothing is printed."""
-
-
-class NotFound(AckerError):
-    """Raised by a command when what it was asked about is not there."""
-
+"""The reader of a pipe went away, as `head` does: 128 plus the number of SIGPIPE. Nothing is printed."""
 
 _CODES: list[tuple[type[AckerError], int]] = [
     (NotFound, NOT_FOUND),
@@ -43,7 +46,7 @@ _CODES: list[tuple[type[AckerError], int]] = [
 
 
 def code_of(error: AckerError) -> int:
-    """The exit code for an error of the store."""
+    """The exit code for an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), PROBLEM)
 
 
@@ -51,7 +54,7 @@ class Ended(click.ClickException):
     """Why a command ended, as click shows it: `Error: ` and a sentence, on one line."""
 
     def __init__(self, text: str, code: int) -> None:
-        super().__init__(" ".join(text.split()))
+        super().__init__(escaped(" ".join(text.split())))
         self._code = code
 
     @property
@@ -67,11 +70,11 @@ def explained() -> Iterator[None]:
         try:
             yield
         finally:
-            sys.stdout.flush()  # a broken pipe is noticed here, not when Python ends
+            sys.stdout.flush()  # notices a broken pipe here, not when Python exits
     except AckerError as error:
         raise Ended(str(error), code_of(error)) from error
     except click.UsageError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # shows the help; not in every release of click
+        if type(error).__name__ == "NoArgsIsHelpError":  # shows the help; older releases of click do not have it
             raise
         raise Ended(f"{error.format_message()}{_where_to_look(error)}", USAGE) from error
     except BrokenPipeError:
@@ -94,11 +97,11 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    click.echo(f"Warning: {message}", err=True)
+    click.echo(escaped(f"Warning: {message}"), err=True)
 
 
 def _stop_writing() -> None:
-    """Python writes what is left in its buffer when it ends, and would complain about the pipe again."""
+    """Python flushes its buffer when it exits, and would complain about the pipe again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""What doctor looks at: each check gives findings with a level and a remedy. No check raises for what it finds."""
+"""The checks of doctor. Each yields findings with a level and a remedy, and none raises for what it finds."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from redis_acker.cli.output import byte_size, duration
-from redis_acker.namespace import LEAST_VERSION
-from redis_acker.probes import is_overdue
+from redis_acker.cli.output import counted
+from redis_acker.store.namespace import LEAST_VERSION
 from redis_acker.views.overview import Overview
+from redis_acker.views.probes import is_overdue
 from redis_acker.views.readers import StreamView
 from redis_acker.views.servers import ServerView
+from redis_acker.views.texts import byte_size, duration
 
 Level = Literal["ok", "warn", "bad"]
 
@@ -20,12 +21,12 @@ CLOCK_MS = 1_000.0
 LAG_S = 10
 FULL_SHARE = 0.9
 UNREAD_MS = 60_000
-"""A stream whose first entry is older, and whose readers have been silent as long, is not read."""
+"""A stream counts as unread if its first entry is older, and its readers have been silent for longer."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found in one place."""
+    """What one check found, and where."""
 
     level: Level
     check: str
@@ -35,7 +36,7 @@ class Finding:
 
 
 def of_server(server: ServerView) -> Iterator[Finding]:
-    """Everything that one server tells of itself."""
+    """What one server says about itself."""
 
     def found(level: Level, check: str, text: str, remedy: str | None = None) -> Finding:
         return Finding(level, check, server.address, text, remedy)
@@ -47,11 +48,11 @@ def of_server(server: ServerView) -> Iterator[Finding]:
         return
     assert server.latency_ms is not None
     slow = server.latency_ms > SLOW_MS
-    nearer = "Run clients nearer to the server, or send larger batches." if slow else None
+    nearer = "Run clients closer to the server, or send larger batches." if slow else None
     yield found("warn" if slow else "ok", "reachable", f"answers in {server.latency_ms:.1f} ms", nearer)
     if not server.info:
-        allow = "Ask your provider, or allow INFO (+info), to have version, memory and persistence checked."
-        yield found("warn", "info", "does not tell about itself: INFO is forbidden", allow)
+        allow = "Allow INFO (+info), or ask your provider, to check version, memory and persistence."
+        yield found("warn", "info", "says nothing about itself: INFO is forbidden", allow)
         return
     for check in (_version, _role, _eviction, _memory, _persistence, _replication):
         for level, name, text, remedy in check(server.info, server):
@@ -74,7 +75,7 @@ def _version(info: dict[str, object], server: ServerView) -> Iterator[_Parts]:
 
 def _role(info: dict[str, object], server: ServerView) -> Iterator[_Parts]:
     if info.get("loading") == 1:
-        yield "bad", "role", "is still loading its data", "Wait until it has."
+        yield "bad", "role", "is still loading its data", "Wait until it is done."
     if info.get("role") == "slave":
         yield "bad", "role", "is a replica, and refuses writes", "Name the primary, or use a redis+sentinel:// URL."
 
@@ -82,12 +83,12 @@ def _role(info: dict[str, object], server: ServerView) -> Iterator[_Parts]:
 def _eviction(info: dict[str, object], server: ServerView) -> Iterator[_Parts]:
     policy = info.get("maxmemory_policy")
     if policy is None:
-        yield "warn", "eviction", "does not tell its eviction policy", "Make sure that it is noeviction."
+        yield "warn", "eviction", "does not say what its eviction policy is", "Make sure that it is noeviction."
     elif str(policy).startswith("allkeys"):
         level: Level = "bad" if server.max_memory else "warn"
         yield level, "eviction", f"{policy} loses pending roots when memory is full", "Set maxmemory-policy noeviction."
     elif policy != "noeviction":
-        yield "ok", "eviction", f"{policy}, which spares keys without expiry, so roots", None
+        yield "ok", "eviction", f"{policy}, which keeps roots: their keys have no expiry", None
     else:
         yield "ok", "eviction", "noeviction", None
 
@@ -95,7 +96,7 @@ def _eviction(info: dict[str, object], server: ServerView) -> Iterator[_Parts]:
 def _memory(info: dict[str, object], server: ServerView) -> Iterator[_Parts]:
     used, most = server.used_memory, server.max_memory
     if used is None:
-        yield "warn", "memory", "does not tell its memory", "Watch it with your provider's tools."
+        yield "warn", "memory", "does not say how much it uses", "Watch it with your provider's tools."
     elif most is None:
         yield "warn", "memory", f"{byte_size(used)} used, no limit", "Set maxmemory, or the system may kill the server."
     else:
@@ -107,14 +108,14 @@ def _memory(info: dict[str, object], server: ServerView) -> Iterator[_Parts]:
 
 def _persistence(info: dict[str, object], server: ServerView) -> Iterator[_Parts]:
     if info.get("aof_enabled") == 1 and info.get("aof_last_write_status", "ok") != "ok":
-        yield "bad", "persistence", "cannot write its append-only file", "Look at its log, and at the disk."
+        yield "bad", "persistence", "cannot write its append-only file", "Check its log and its disk."
     elif info.get("aof_enabled") == 1:
         yield "ok", "persistence", "append-only file", None
     elif info.get("rdb_last_bgsave_status", "ok") != "ok":
-        yield "bad", "persistence", "could not write its last snapshot", "Look at its log, and at the disk."
+        yield "bad", "persistence", "could not write its last snapshot", "Check its log and its disk."
     elif info.get("aof_enabled") is not None:
         remedy = "Set appendonly yes; docs/operations.md says what each setting costs."
-        yield "warn", "persistence", "no append-only file: a restart forgets roots since the last snapshot", remedy
+        yield "warn", "persistence", "no append-only file: a restart loses roots since the last snapshot", remedy
 
 
 def _replication(info: dict[str, object], server: ServerView) -> Iterator[_Parts]:
@@ -123,13 +124,13 @@ def _replication(info: dict[str, object], server: ServerView) -> Iterator[_Parts
         return
     lags = [int(one.get("lag", 0)) for one in replicas]
     offline = [one for one in replicas if one.get("state") != "online"]
-    text = f"{len(replicas)} replica{'' if len(replicas) == 1 else 's'}, {max(lags)} s behind"
+    text = f"{counted(len(replicas), 'replica')}, {max(lags)} s behind"
     if offline or max(lags) > LAG_S:
         yield (
             "warn",
             "replication",
             f"{text}, {len(offline)} not online",
-            "A failover now loses roots: look at the replicas.",
+            "A failover now would lose roots: check the replicas.",
         )
     else:
         yield "ok", "replication", text, None
@@ -141,10 +142,10 @@ def of_clocks(servers: list[ServerView]) -> Iterator[Finding]:
         if server.error:
             continue
         if server.clock_ms is None:
-            yield Finding("warn", "clock", server.address, "does not tell the time: TIME is forbidden", "Allow +time.")
+            yield Finding("warn", "clock", server.address, "does not say: TIME is forbidden", "Allow +time.")
         elif abs(server.clock_ms) > CLOCK_MS:
             text = f"{duration(abs(server.clock_ms))} {'ahead of' if server.clock_ms > 0 else 'behind'} this machine"
-            yield Finding("warn", "clock", server.address, text, "Let every machine follow a time server (NTP).")
+            yield Finding("warn", "clock", server.address, text, "Synchronise the clocks of all machines (NTP).")
         else:
             yield Finding("ok", "clock", server.address, f"{abs(server.clock_ms):.0f} ms from this machine's")
 
@@ -159,7 +160,7 @@ def of_rotation(view: Overview) -> Iterator[Finding]:
         level: Level = "bad" if view.pending > 0 or waiting else "warn"
         yield Finding(level, "rotation", view.namespace, text, "Run redis-acker rotate --watch, or a driver.")
     else:
-        yield Finding("ok", "rotation", view.namespace, f"in time, every {duration(tick_ms)}")
+        yield Finding("ok", "rotation", view.namespace, f"on time, every {duration(tick_ms)}")
     if waiting:
         text = f"{waiting:,} expired blocks wait for the drain"
         yield Finding(
@@ -167,8 +168,19 @@ def of_rotation(view: Overview) -> Iterator[Finding]:
         )
     waits = sum(one.stats.waits for one in view.shards)
     if waits:
-        text = f"{waits:,} rotations had to wait for a drain so far: timeouts came late"
+        text = f"{waits:,} rotations have had to wait for a drain: timeouts came late"
         yield Finding("ok", "waits", view.namespace, text)
+
+
+def of_foreign(view: Overview) -> Iterator[Finding]:
+    """What other programs wrote into the namespace, and what is kept for roots that nobody initialises."""
+    if view.quarantined:
+        text = f"{counted(view.quarantined, 'record')} could not be read: another program writes to this namespace"
+        yield Finding("warn", "quarantine", view.namespace, text, "Look with redis-acker quarantine list, then purge.")
+    refused = sum(one.stats.early_refused for one in view.shards)
+    if refused:
+        text = f"{counted(refused, 'call')} refused: too many acks for roots that nobody initialised"
+        yield Finding("warn", "early acks", view.namespace, text, "Look for a sender with stale or foreign roots.")
 
 
 def of_streams(streams: list[StreamView]) -> Iterator[Finding]:
@@ -178,11 +190,11 @@ def of_streams(streams: list[StreamView]) -> Iterator[Finding]:
         if one.entries and silent and (one.oldest_ms or 0) > UNREAD_MS:
             seen = "never" if one.idle_ms is None else f"{duration(one.idle_ms)} ago"
             entries = f"{one.entries:,} entr{'y' if one.entries == 1 else 'ies'}"
-            text = f"{entries}, the first {duration(one.oldest_ms)} old; a reader was last seen: {seen}"
+            text = f"{entries}, the first {duration(one.oldest_ms)} old; last reader seen: {seen}"
             remedy = (
                 "Run the spout's driver, or init with quiet=True."
                 if one.kind == "completions"
-                else ("Run the spout's driver, or redis-acker drain.")
+                else "Run the spout's driver, or redis-acker drain."
             )
             yield Finding("warn", "streams", where, text, remedy)
     if not any(one.entries for one in streams):

@@ -1,11 +1,10 @@
 """What commands print: JSON for programs, plain text in a pipe, tables and colour on a terminal.
 
-Texts from the store (message ids, errors) are never taken for markup or control sequences.
+Texts from the store (message ids, errors) are never interpreted as markup or control sequences.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -21,54 +20,56 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import click
 
+from redis_acker.views.texts import Cell, shown
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
-
-    from redis_acker.message_ids import MessageId
 
 SCHEMA = 1
 """The version of all JSON output. It changes when a field is renamed, removed or means something else."""
 
 _MEASURED_ROWS = 100
-"""Rows kept back to find out how wide the columns of a table are; the rest streams."""
+"""Rows held back to find out how wide the columns of a table are; the rest is streamed."""
 
 _GAP = "  "
 
+ARE, WERE, GO = ("is", "are"), ("was", "were"), ("goes", "go")
+"""Verbs for counted()."""
+
 _NUMBER = re.compile(r"-|-?[0-9][0-9,]*(\.[0-9]+)?( ?[a-zA-Z]{1,2})?( [0-9]+[a-z])?")
 
-Cell: TypeAlias = "str | int | float | None"
 Row: TypeAlias = Sequence[Cell]
 
 
 class Progress(Protocol):
-    """Told how much of a long piece of work is done."""
+    """Is told how far a long piece of work has come."""
 
     def advance(self, amount: int = 1) -> None: ...
 
 
 class Output:
-    """Prints what a command has found."""
+    """Prints the results of a command."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
     @property
     def on_terminal(self) -> bool:
-        """Whether a person is looking: colour, boxes and live updates are for people alone."""
+        """Whether a person is looking: only people get colour, boxes and live updates."""
         return not self.as_json and sys.stdout.isatty()
 
     # -- for programs --------------------------------------------------------------------------------------------
 
     def document(self, kind: str, data: object) -> None:
-        """One JSON object on one line: the version of the schema, its kind, and the fields of a mapping or dataclass.
+        """One JSON object on one line: the schema version, its kind, and the fields of a mapping or dataclass.
 
-        For what is not a listing. Callers print it when as_json is set, and something for people otherwise.
+        For anything but a listing. Callers print it if as_json is set, and something for people otherwise.
         """
         sys.stdout.write(_to_json(kind, data) + "\n")
 
     def lines(self, kind: str, rows: Iterable[object]) -> int:
-        """JSON lines, one object for each row as it comes, in constant memory. Returns how many."""
+        """JSON lines, one object per row, as they come and in constant memory. Returns how many."""
         count = 0
         for row in rows:
             sys.stdout.write(_to_json(kind, row) + "\n")
@@ -78,9 +79,9 @@ class Output:
     # -- for people ----------------------------------------------------------------------------------------------
 
     def table(self, columns: Sequence[str], rows: Iterable[Row]) -> int:
-        """Rows under a heading, as they come, in constant memory. Returns how many.
+        """Rows under a heading, as they come and in constant memory. Returns how many.
 
-        Numbers are set to the right. The first rows set the widths; a longer text further down is not cut.
+        Numbers are aligned to the right. The first rows set the widths; a longer text further down is not cut.
         """
         rest = iter(rows)
         first = [[shown(cell) for cell in row] for row in islice(rest, _MEASURED_ROWS)]
@@ -98,7 +99,7 @@ class Output:
         return count - 1
 
     def fields(self, pairs: Iterable[tuple[str, Cell]]) -> None:
-        """Names and values, one a line."""
+        """Names and values, one pair per line."""
         known = [(name, shown(value)) for name, value in pairs]
         width = max((_width(name) for name, _ in known), default=0)
         for name, value in known:
@@ -106,11 +107,11 @@ class Output:
             sys.stdout.write(f"{self.style(label, dim=True)}{_GAP}{value}".rstrip() + "\n")
 
     def line(self, text: str = "", **style: Any) -> None:
-        """One line; style is click's: fg="red", bold=True. On a terminal only."""
+        """One line. The style is click's, fg="red" or bold=True, and applies on a terminal only."""
         sys.stdout.write(self.style(shown(text), **style) + "\n")
 
     def item(self, mark: str, text: str, *, indent: int) -> None:
-        """A mark, which may be styled, and a text that is wrapped behind it on a terminal."""
+        """A mark, which may be styled, and a text that a terminal wraps beside it."""
         lines = [shown(text)]
         if self.on_terminal:
             columns = shutil.get_terminal_size().columns
@@ -121,7 +122,7 @@ class Output:
         return click.style(text, **style) if style and self.on_terminal and not _no_colour() else text
 
     def note(self, text: str) -> None:
-        """A remark for people, on standard error, so that it does not mix with what a pipe carries."""
+        """A remark for people, on standard error, so that it stays out of pipes."""
         if self.as_json:
             return
         sys.stdout.flush()
@@ -129,7 +130,7 @@ class Output:
 
     @contextmanager
     def progress(self, total: int | None, text: str = "") -> Iterator[Progress]:
-        """A progress bar on standard error while the block runs; nothing where that is no terminal."""
+        """A progress bar on standard error while the block runs, if that is a terminal."""
         if not sys.stderr.isatty():
             yield _Silent()
             return
@@ -154,81 +155,16 @@ class _Shown:
         self._bar.advance(self._task, amount)
 
 
-# -- values ------------------------------------------------------------------------------------------------------
+# -- words ------------------------------------------------------------------------------------------------------
 
 
-def shown(value: Cell) -> str:
-    """A value as people read it: on one line, with thousands marked, and no control characters."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.1f}"
-    if value.isascii() and value.isprintable():
-        return value  # most texts; a listing has millions
-    return "".join(one if _is_printable(one) else one.encode("unicode_escape").decode() for one in value)
+def counted(count: int, noun: str, verbs: tuple[str, str] = ("", "")) -> str:
+    """counted(1, "root", ARE) is "1 root is", counted(5, "root", ARE) "5 roots are"."""
+    verb = verbs[count != 1]
+    return f"{count:,} {noun}{'s' if count != 1 else ''}{verb and ' '}{verb}"
 
 
-def root_text(root: int) -> str:
-    """A root or an ack val: 0x and 16 hex digits, for people and in JSON, whose numbers are exact to 53 bits only."""
-    return f"0x{root:016x}"
-
-
-def id_text(message_id: MessageId | None) -> str | None:
-    """A message id as people read it."""
-    if isinstance(message_id, bytes):
-        return repr(message_id)
-    return None if message_id is None else str(message_id)
-
-
-def id_as_json(message_id: MessageId | None) -> Any:
-    """A message id in JSON: a number, a text, or {"base64": ...} for bytes."""
-    if isinstance(message_id, bytes):
-        return {"base64": base64.b64encode(message_id).decode()}
-    return message_id
-
-
-def id_from_json(value: Any) -> MessageId | None:
-    """A message id out of JSON. Raises ValueError for what is none."""
-    if isinstance(value, dict) and set(value) == {"base64"} and isinstance(value["base64"], str):
-        return base64.b64decode(value["base64"], validate=True)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, str))):
-        raise ValueError(f'a message id is a number, a text or {{"base64": ...}}, not {value!r}')
-    return value
-
-
-def duration(ms: float | None) -> str:
-    """A duration as people read it: 350 ms, 12.3 s, 5m 12s, 2h 5m, 3d 4h."""
-    if ms is None:
-        return "-"
-    if ms < 0:
-        return f"-{duration(-ms)}"
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    if ms < 99_950:
-        return f"{ms / 1000:.1f} s"
-    seconds = round(ms / 1000)
-    for size, big, part, small in ((86_400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if seconds >= size:
-            return f"{seconds // size}{big} {seconds % size // part}{small}"
-    raise AssertionError(ms)
-
-
-def byte_size(size: float | None) -> str:
-    """A size as people read it."""
-    if size is None:
-        return "-"
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"
-
-
-# -- how -----------------------------------------------------------------------------------------------------------
+# -- how it is printed -----------------------------------------------------------------------------------------------
 
 
 def _to_json(kind: str, data: object) -> str:
@@ -236,24 +172,19 @@ def _to_json(kind: str, data: object) -> str:
         data = asdict(data)
     if not isinstance(data, Mapping):
         raise TypeError(f"{kind}: the fields of a JSON object come from a mapping or a dataclass, not {data!r}")
-    # ASCII alone, as is the default: no control character, and no text that the terminal's encoding cannot hold.
+    # ASCII only, the default: no control characters, nothing that a terminal's encoding cannot hold.
     return json.dumps({"schema": SCHEMA, "kind": kind, **data})
 
 
-def _is_printable(one: str) -> bool:
-    """Not so: control characters, those that change the direction of the text, lone surrogates, line separators."""
-    return unicodedata.category(one) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
 def _flush_right(columns: Sequence[str], rows: list[list[str]]) -> list[bool]:
-    """Which columns hold nothing but numbers, with or without a unit."""
+    """Which columns hold only numbers, with or without a unit."""
     if not rows:
         return [False] * len(columns)
     return [all(_NUMBER.fullmatch(text) for text in column) for column in zip(*rows, strict=True)]
 
 
 def _width(text: str) -> int:
-    """Columns on a terminal: wide characters take two, combining ones none."""
+    """Width on a terminal: wide characters take two columns, combining ones none."""
     if text.isascii():
         return len(text)
     return sum(

@@ -1,4 +1,4 @@
-"""`redis-acker pending`: which roots are pending, oldest first."""
+"""`redis-acker pending`: lists pending roots, oldest first."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from typing import Any
 
 import click
 
-from redis_acker.cli.options import AGE, Store, store_options
-from redis_acker.cli.output import duration, id_as_json, id_text, root_text
-from redis_acker.views import PendingRoot, oldest_first
+from redis_acker.cli.options import DURATION, MOST, Store, store_options
+from redis_acker.store.message_ids import id_to_json
+from redis_acker.store.pending import PendingRoot, oldest_first
+from redis_acker.views.texts import duration, id_text, root_text
 
 LIMIT = 50
-"""Roots that a person is shown unless asked for more."""
+"""Roots that people are shown unless they ask for more."""
 
 COLUMNS = ("root", "spout", "message id", "attempt", "age", "shard", "bucket")
 
 
 @click.command()
-@click.option("--older-than", type=AGE, default=0, metavar="AGE", help="At least this old: 90s, 5m, 2h, or seconds.")
-@click.option("--spout", metavar="NAME", help="Of this spout alone.")
-@click.option("--shard", type=click.IntRange(0), metavar="N", help="Of this shard alone.")
+@click.option("--older-than", type=DURATION, default=0, metavar="AGE", help="Only this old: 90s, 5m, 2h, or seconds.")
+@click.option("--spout", metavar="NAME", help="Only this spout.")
+@click.option("--shard", type=click.IntRange(0), metavar="N", help="Only this shard.")
 @click.option(
-    "--limit", type=click.IntRange(1), metavar="N", help=f"At most so many.  [default: {LIMIT}; with --json no limit]"
+    "--limit", type=click.IntRange(1, MOST), metavar="N", help=f"At most N.  [default: {LIMIT}; with --json no limit]"
 )
-@click.option("--all", "everything", is_flag=True, help="All of them, streamed.")
+@click.option("--all", "everything", is_flag=True, help="No limit; streamed.")
 @store_options
 def pending(
     store: Store, older_than: int, spout: str | None, shard: int | None, limit: int | None, everything: bool
@@ -31,8 +32,8 @@ def pending(
     """List pending roots, oldest first.
 
     A root is pending from its init to its final event: completed, failed or
-    timed out. With a limit the oldest are shown; --all streams every one, the
-    oldest bucket first. Roots are read a page at a time: a listing of millions
+    timed out. A limit shows the oldest; --all streams every one, starting with
+    the oldest bucket. Roots are read page by page: a listing of millions
     neither fills memory nor holds up the server.
 
     \b
@@ -43,7 +44,7 @@ def pending(
       redis-acker pending --json | jq -r .root
     """
     if everything and limit is not None:
-        raise click.UsageError("--all has no limit: leave out --all or --limit.")
+        raise click.UsageError("--all means no limit: leave out --all or --limit.")
     roots = store.acker.pending(spout=spout, shard=shard, older_than_ms=older_than)
     if limit is None and not everything and not store.out.as_json:
         limit = LIMIT
@@ -60,9 +61,9 @@ def pending(
 
 
 def _note_the_rest(store: Store, count: int, spout: str | None, *, is_filtered: bool) -> None:
-    """How many more there are; counters know it only of all, and of a spout."""
+    """How many more there are. Counters know that only for all roots, or for one spout."""
     if is_filtered:
-        store.out.note(f"The first {count:,} are shown; --all shows every one.")
+        store.out.note(f"Only the first {count:,} are shown; --all shows all of them.")
     elif (more := store.acker.pending_count(spout) - count) > 0:
         store.out.note(f"{more:,} more; --all shows them.")
 
@@ -83,7 +84,7 @@ def _as_json(root: PendingRoot) -> dict[str, Any]:
     return {
         "root": root_text(root.root),
         "spout": root.spout,
-        "message_id": id_as_json(root.message_id),
+        "message_id": id_to_json(root.message_id),
         "attempt": root.attempt,
         "age_ms": root.age_ms,
         "shard": root.shard,

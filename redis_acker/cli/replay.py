@@ -12,19 +12,17 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from redis_acker.cli.choices import GO, WERE, Pace, counted, failure_options, pace_options
 from redis_acker.cli.exits import PROBLEM
-from redis_acker.cli.options import Store, store_options
-from redis_acker.errors import BadInput
+from redis_acker.cli.options import Failures, Pace, Store, failure_options, store_options
+from redis_acker.cli.output import GO, WERE, counted
+from redis_acker.errors import BadInput, escaped
 
 if TYPE_CHECKING:
     from redis_acker.cli.output import Progress
-    from redis_acker.draining import Choice
-    from redis_acker.failures import FailedRoot
-    from redis_acker.replay_requests import ReplayRequests
+    from redis_acker.retries.book import FailedRoot
+    from redis_acker.retries.requests import ReplayRequests
 
-AT_ONCE = 500
-"""Lines whose messages are asked for together."""
+_STDIN = Path("-")
 
 
 @dataclass
@@ -33,111 +31,92 @@ class Replayed:
 
     replayed: int = 0
     replayed_before: int = 0
-    """Left alone: their replay was asked for already."""
+    """Left alone: their replay was already requested."""
     bad_lines: int = 0
     without_id: int = 0
-    """Left in the store: without a message id no source can find them."""
+    """Left in the store: without a message id, no source can find them."""
 
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(allow_dash=True, path_type=Path))
-@click.option("--from-store", is_flag=True, help="Straight from the store, without a file.")
-@pace_options
+@click.option("--from-store", is_flag=True, help="Take failures straight from the store, without a file.")
 @failure_options
 @store_options
-def replay(
-    store: Store,
-    file: Path | None,
-    from_store: bool,
-    limit: int | None,
-    rate: float | None,
-    spout: str | None,
-    reason: str | None,
-    older_than: int,
-    force: bool,
-    take_over: bool,
-) -> None:
+def replay(store: Store, wanted: Failures, file: Path | None, from_store: bool) -> None:
     """Give failed messages back to their source.
 
-    Reads FILE, or standard input, with lines as `drain` writes them. The driver
-    of each spout has its source hand the messages out again, as the attempt
-    after the one that failed: within about a second if it runs, else when it
-    starts.
+    Reads the lines that `drain` writes, from FILE or standard input. The
+    driver of each spout has its source hand the messages out again, as the
+    attempt after the one that failed: within about a second if it is running,
+    or else when it starts.
 
-    Each root is replayed once: interrupt it and run it again as you like. A
-    line that cannot be read is named, the others are replayed, and the exit
-    code is 1.
+    Each root is replayed once, so you can interrupt this and run it again. A
+    line that cannot be used is reported, the others are replayed, and the
+    exit code is 1.
 
     --from-store takes the failures out of the store itself. The options from
-    --spout on are for it; `drain --help` explains them.
+    --spout on are for it; `drain --help` explains them. With a FILE, --limit
+    is exact.
 
     \b
     Examples:
       redis-acker replay failed.jsonl
+      redis-acker replay failed.jsonl --limit 10
       redis-acker replay --from-store --reason timeout --spout orders
       jq -c 'select(.component == "billing")' failed.jsonl | redis-acker replay
     """
-    from redis_acker.draining import Choice
-
     if from_store and file is not None:
         raise click.UsageError("--from-store reads no file: leave out FILE or --from-store.")
-    if not from_store and (reason or older_than or force or take_over or spout):
+    if not from_store and wanted.are_chosen:
         raise click.UsageError(
             "--spout, --reason, --older-than, --force and --take-over choose in the store: add --from-store."
         )
-    if from_store:
-        choice = Choice(spout, reason, older_than, limit, with_ids=True)
-        done = _from_store(store, choice, Pace(rate), force=force, take_over=take_over)
-    else:
-        if file is None and sys.stdin.isatty():
-            raise click.UsageError("Name a file, pipe lines into it, or use --from-store.")
-        done = _from_file(store, file or Path("-"), limit, Pace(rate))
+    if not from_store and file is None and sys.stdin.isatty():
+        raise click.UsageError("Name a file, pipe lines into it, or use --from-store.")
+    pace = Pace(wanted.rate)
+    done = _from_store(store, wanted, pace) if from_store else _from_file(store, file or _STDIN, wanted.limit, pace)
     _report(store, done)
     if done.bad_lines:
         raise click.exceptions.Exit(PROBLEM)
 
 
-def _from_store(store: Store, choice: Choice, pace: Pace, *, force: bool, take_over: bool) -> Replayed:
+def _from_store(store: Store, wanted: Failures, pace: Pace) -> Replayed:
     from redis_acker.cli.drain import explain
-    from redis_acker.draining import Drain
-    from redis_acker.owners import Owner
-    from redis_acker.replay_requests import ReplayRequests
-    from redis_acker.rotator import Rotator
+    from redis_acker.retries.requests import ReplayRequests
+    from redis_acker.retries.withdrawals import Owner, Withdrawal
+    from redis_acker.store.rotator import Rotator
 
     Rotator(store.acker).once()
     requests, done = ReplayRequests(store.acker), Replayed()
-    size = pace.batch_roots(AT_ONCE)
-    owner = Owner.here("a replay")
-    drain = Drain(store.acker, owner, choice, force=force, take_over=take_over, batch_roots=size)
-    with store.out.progress(choice.limit, "replaying") as progress, closing(drain.batches()) as batches:
-        for batch in batches:
-            roots = [root for taken in batch for root in taken.roots()]
-            pace.wait(len(roots))
-            _request(requests, roots, done)
-            drain.forget(batch)
-            progress.advance(len(roots))
-    explain(store, drain, choice.spout)
-    done.without_id = drain.without_id
+    choice, owner = wanted.choice(with_ids=True), Owner.here("a replay")
+    withdrawal = Withdrawal(store.acker, owner, choice, force=wanted.force, take_over=wanted.take_over)
+    with store.out.progress(wanted.limit, "replaying") as progress, closing(withdrawal.failures()) as failures:
+        for withdrawn in failures:
+            for roots in pace.parts(withdrawal.roots_of(withdrawn)):
+                _request(requests, roots, done)
+                progress.advance(len(roots))
+            withdrawal.forget(withdrawn)
+    explain(store, withdrawal, wanted.spout)
+    done.without_id = withdrawal.without_id
     return done
 
 
 def _from_file(store: Store, path: Path, limit: int | None, pace: Pace) -> Replayed:
-    from redis_acker.cli.failure_lines import read_lines
-    from redis_acker.failures import FailedRoot
-    from redis_acker.replay_requests import ReplayRequests
+    from redis_acker.cli.failure_file import read_lines
+    from redis_acker.retries.requests import ReplayRequests
+    from redis_acker.retries.withdrawals import forget_lent
 
-    done, places = Replayed(), dict[tuple[str, int], FailedRoot]()
-    most = pace.batch_roots(AT_ONCE)
+    done, places = Replayed(), set[tuple[str, int]]()
+    name = "standard input" if path == _STDIN else str(path)
     with _opened(path) as file:
         requests = ReplayRequests(store.acker)
         with store.out.progress(_count_lines(file), "replaying") as progress:
             lines = read_lines(store.namespace, file)
-            usable = islice(_usable(requests, _name(path), lines, done, progress), limit)
-            while batch := list(islice(usable, most)):
-                pace.wait(len(batch))
-                _request(requests, batch, done)
-                places |= {(root.spout, root.shard): root for root in batch}
-        requests.confirm(places.values())
+            usable = islice(_usable(requests, name, lines, done, progress), limit)
+            for roots in pace.parts(usable):
+                _request(requests, roots, done)
+                places |= {(root.spout, root.shard) for root in roots}
+        forget_lent(store.acker, places)
     return done
 
 
@@ -148,7 +127,7 @@ def _usable(
     done: Replayed,
     progress: Progress,
 ) -> Iterator[FailedRoot]:
-    """The roots that can be replayed. The other lines are named, and counted."""
+    """The roots that can be replayed. Reports and counts the other lines."""
     for number, found in lines:
         progress.advance()
         if isinstance(found, BadInput):
@@ -157,12 +136,12 @@ def _usable(
             try:
                 requests.check(found)
             except BadInput as error:
-                why = f"is of no use: {error}"
+                why = f"cannot be replayed: {error}"
             else:
                 yield found
                 continue
         done.bad_lines += 1
-        click.echo(f"Line {number:,} of {name} {why.removesuffix('.')}.", err=True)
+        click.echo(escaped(f"Line {number:,} of {name} {why.removesuffix('.')}."), err=True)
 
 
 def _request(requests: ReplayRequests, roots: list[FailedRoot], done: Replayed) -> None:
@@ -173,7 +152,7 @@ def _request(requests: ReplayRequests, roots: list[FailedRoot], done: Replayed) 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    if str(path) == "-":
+    if path == _STDIN:
         yield sys.stdin.buffer
         return
     try:
@@ -187,16 +166,12 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _count_lines(file: IO[bytes]) -> int | None:
-    """For the progress bar; not known of a pipe."""
+    """For the progress bar; unknown for a pipe."""
     if not (sys.stderr.isatty() and file.seekable()):
         return None
     count = sum(1 for _ in file)
     file.seek(0)
     return count
-
-
-def _name(path: Path) -> str:
-    return "standard input" if str(path) == "-" else str(path)
 
 
 def _report(store: Store, done: Replayed) -> None:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import logging
-import signal
-import sys
 import threading
 from typing import TYPE_CHECKING
 
 import click
 
+from redis_acker.cli.logs import start_logs
 from redis_acker.cli.options import Store, store_options
-from redis_acker.cli.output import duration
+from redis_acker.cli.services import stop_signal
 from redis_acker.errors import ServerUnavailable
+from redis_acker.views.texts import duration
 
 if TYPE_CHECKING:
-    from redis_acker.rotator import Rotation
+    from redis_acker.store.rotator import Rotation
 
 STOP_S = 5.0
-"""How long the round that is under way may take after a signal. It may be cut off anywhere: nothing is lost by that."""
+"""How long the current round may take after a signal. It may be cut off anywhere: nothing is lost."""
 
 _AGAIN_S = 1.0
 
@@ -26,17 +26,17 @@ log = logging.getLogger(__name__)
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Go on until SIGTERM or Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Keep running until SIGTERM or Ctrl-C.")
 @store_options
 def rotate(store: Store, watch: bool) -> None:
     """Age every bucket; --watch runs as a service.
 
-    Roots whose timeout has passed fail with the reason `timeout`. That needs
-    somebody who rotates: any number of rotators may run, the server's clock
-    decides when a step is due. A rotator may be stopped at any point.
+    Roots whose timeout has passed fail with the reason `timeout`, but only if
+    a rotator runs. Any number of them may run at once: the server's clock
+    decides when a step is due. You can stop a rotator at any point.
 
-    With --watch it logs to standard error, waits for servers that are away,
-    and ends with exit code 0 on SIGTERM, SIGINT.
+    With --watch it logs to standard error (with --json as JSON), waits for
+    servers that are down, and ends with exit code 0 on SIGTERM or SIGINT.
 
     \b
     Examples:
@@ -47,7 +47,7 @@ def rotate(store: Store, watch: bool) -> None:
     if watch:
         _watch(store)
         return
-    from redis_acker.rotator import Rotator
+    from redis_acker.store.rotator import Rotator
 
     with store.out.progress(None, "rotating"):
         done = Rotator(store.acker).once()
@@ -69,11 +69,9 @@ def _print(store: Store, done: Rotation) -> None:
 
 
 def _watch(store: Store) -> None:
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    # In a thread, because a call to a server that is away may take longer than a person waits for the end.
+    start_logs(as_json=store.out.as_json)
+    stop = stop_signal()
+    # In a thread, because a call to a server that is down may take longer than a person wants to wait.
     errors: list[BaseException] = []
     worker = threading.Thread(target=_serve, args=(store, stop, errors), daemon=True)
     worker.start()
@@ -85,7 +83,7 @@ def _watch(store: Store) -> None:
 
 
 def _serve(store: Store, stop: threading.Event, errors: list[BaseException]) -> None:
-    from redis_acker.rotator import Rotator
+    from redis_acker.store.rotator import Rotator
 
     try:
         while not stop.is_set():
@@ -97,8 +95,8 @@ def _serve(store: Store, stop: threading.Event, errors: list[BaseException]) -> 
                 stop.wait(_AGAIN_S)
         else:
             return
-        tick = duration(acker.settings.tick_ms)
-        log.info("Rotating namespace %s: %d shards, a step every %s.", store.namespace, acker.settings.shards, tick)
+        facts = {"namespace": store.namespace, "shards": acker.settings.shards, "tick_ms": acker.settings.tick_ms}
+        log.info("Rotating namespace %s.", store.namespace, extra=facts)
         Rotator(acker).run(stop)
     except BaseException as error:  # for the main thread to explain
         errors.append(error)

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from redis_acker.cli.options import DURATION, Store, store_options
-from redis_acker.cli.output import Output, Row, byte_size, duration
-from redis_acker.probes import is_overdue
+from redis_acker.cli.output import Output, Row
+from redis_acker.views.probes import is_overdue
+from redis_acker.views.texts import byte_size, duration
 
 if TYPE_CHECKING:
     from redis_acker.views.overview import Overview, Rates, SpoutView
 
 
 MOST_ROWS = 20
-"""Spouts and shards that people are shown; JSON has all."""
+"""Spouts and shards that people are shown; JSON has all of them."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,12 @@ class Frame:
 
 @click.command()
 @click.option(
-    "--interval", type=DURATION, default="1s", metavar="TIME", show_default=True, help="Measure rates over this time."
+    "--interval",
+    type=DURATION,
+    default="1s",
+    metavar="TIME",
+    show_default=True,
+    help="Time over which rates are measured.",
 )
 @store_options
 def stats(store: Store, interval: int) -> None:
@@ -47,7 +53,7 @@ def stats(store: Store, interval: int) -> None:
 
     Pending roots by spout and shard, roots per second, the age of the oldest
     root, failures by reason, what waits in the streams, and the memory of every
-    server. Counters count from the beginning of the namespace.
+    server. Counters start when the namespace is created.
 
     \b
     Examples:
@@ -82,7 +88,7 @@ def frame(view: Overview, speed: dict[str, Rates]) -> Frame:
         f"{settings.buckets} buckets, {settings.shards} shard{'' if settings.shards == 1 else 's'}"
     )
     if max(len(view.spouts), len(view.shards)) > MOST_ROWS:
-        title += f"; the {MOST_ROWS} busiest spouts and shards are shown"
+        title += f"; showing the {MOST_ROWS} busiest spouts and shards"
     return Frame(title, _summary(view), [_now(view, speed), _so_far(view), _shards(view), _servers(view)])
 
 
@@ -94,14 +100,16 @@ def _summary(view: Overview) -> str:
     else:
         oldest = f"The oldest root is {duration(view.oldest_ms)} old"
         oldest += "" if view.is_oldest_exact else " or more"
+    if view.quarantined:
+        oldest += f"; {view.quarantined:,} in quarantine"
     if is_overdue(-view.overdue_ms, view.settings.tick_ms):
-        return f"{oldest}; rotation is {duration(view.overdue_ms)} overdue: does a rotator run?"
+        return f"{oldest}; rotation is {duration(view.overdue_ms)} overdue: is a rotator running?"
     due_ms = min(one.due_in_ms for one in view.shards)
     return f"{oldest}; the next rotation is due {f'in {duration(due_ms)}' if due_ms > 0 else 'now'}."
 
 
 def busiest(view: Overview) -> list[SpoutView]:
-    """The spouts with most pending roots: a screen has no room for hundreds."""
+    """The spouts with the most pending roots: a screen has no room for hundreds."""
     return sorted(view.spouts, key=lambda one: (-one.stats.pending, one.name))[:MOST_ROWS]
 
 
@@ -171,7 +179,7 @@ def _servers(view: Overview) -> Table:
 
 
 def as_json(view: Overview, speed: dict[str, Rates]) -> dict[str, Any]:
-    """An overview in the words of the schema."""
+    """An overview, as in the JSON schema."""
     return {
         "namespace": view.namespace,
         "settings": asdict(view.settings),
@@ -185,6 +193,9 @@ def as_json(view: Overview, speed: dict[str, Rates]) -> dict[str, Any]:
                 "pending": one.stats.pending,
                 "oldest_ms": one.oldest_ms,
                 "per_second": {name: round(value, 2) for name, value in asdict(speed[one.name]).items()},
+                "latency_p50_ms": one.latency.at_most_ms(0.5),
+                "latency_p99_ms": one.latency.at_most_ms(0.99),
+                "driver": one.driver,
                 "retries": one.retries,
                 "dead": one.dead,
                 "unread_completions": one.unread_completions,
@@ -198,10 +209,13 @@ def as_json(view: Overview, speed: dict[str, Rates]) -> dict[str, Any]:
                 "server": one.server,
                 "oldest_ms": one.oldest_ms,
                 "due_in_ms": one.due_in_ms,
+                "blocks": list(one.blocks),
                 "expired_blocks": one.expired_blocks,
+                "quarantined": one.quarantined,
             }
             for one in view.shards
         ],
+        "components": [{"component": name, "failed": count} for name, count in view.components.items()],
         "servers": [
             {
                 "address": one.address,

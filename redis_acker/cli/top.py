@@ -1,4 +1,4 @@
-"""`redis-acker top`: the same as stats, live."""
+"""`redis-acker top`: what stats shows, live."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from redis_acker.cli.options import DURATION, Store, store_options
-from redis_acker.cli.output import console, drawn, shown
+from redis_acker.cli.output import console, drawn
 from redis_acker.cli.stats import Frame, as_json, frame, show
+from redis_acker.views.texts import shown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
     from redis_acker.views.overview import Overview, Rates
 
 MOST_BLOCKS = 2_000
-"""Blocks of a shard that are searched for the oldest root at every refresh: it must not cost the server much."""
+"""Blocks of a shard to search for the oldest root at every refresh, which must not cost the server much."""
 
 
 @click.command()
 @click.option(
-    "--interval", type=DURATION, default="2s", metavar="TIME", show_default=True, help="Time between two refreshes."
+    "--interval", type=DURATION, default="2s", metavar="TIME", show_default=True, help="Time between refreshes."
 )
-@click.option("--once", is_flag=True, help="Print one frame and end.")
+@click.option("--once", is_flag=True, help="Print one frame and exit.")
 @store_options
 def top(store: Store, interval: int, once: bool) -> None:
-    """Show the same as stats, live.
+    """Show what stats shows, live.
 
-    On a terminal the screen is refreshed until you press q or Ctrl-C. In a pipe
-    every interval prints one frame, with --json one line.
+    Refreshes the terminal until you press q or Ctrl-C. In a pipe, prints one
+    frame per interval, or one line with --json.
 
     \b
     Examples:
@@ -56,7 +57,7 @@ def top(store: Store, interval: int, once: bool) -> None:
 
 
 def _overviews(store: Store, interval: int) -> Iterator[tuple[Overview, dict[str, Rates]]]:
-    """One overview after each interval, with rates since the one before."""
+    """One overview per interval, with the rates since the one before."""
     from redis_acker.views.overview import rates, read_overview
 
     before = read_overview(store.acker, most_blocks=0)
@@ -85,13 +86,13 @@ def _run_live(store: Store, interval: int) -> None:
     screen = console()
     with _keys() as keys, Live(console=screen, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(_drawn(frame(view, rates(before, view))), refresh=True)
+            live.update(drawn_frame(frame(view, rates(before, view))), refresh=True)
             if _quits_within(keys, interval / 1000):
                 return
             before, view = view, read_overview(store.acker, most_blocks=MOST_BLOCKS)
 
 
-def _drawn(found: Frame) -> RenderableType:
+def drawn_frame(found: Frame) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
@@ -104,7 +105,7 @@ def _drawn(found: Frame) -> RenderableType:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[int | None]:
-    """Standard input, key by key; None where it is no terminal. Restores the terminal's mode."""
+    """Standard input, key by key; None if it is not a terminal. Restores the terminal's mode."""
     if not sys.stdin.isatty():
         yield None
         return
@@ -121,7 +122,7 @@ def _keys() -> Iterator[int | None]:
 
 
 def _quits_within(keyboard: int | None, seconds: float) -> bool:
-    """Waits for a q, no longer than this."""
+    """Whether a q comes within this time."""
     if keyboard is None:
         time.sleep(seconds)
         return False

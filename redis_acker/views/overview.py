@@ -1,19 +1,33 @@
-"""A whole namespace at one moment: what the command line shows and an exporter of metrics can read."""
+"""A whole namespace at one moment: what the command line shows, and a metrics exporter can read."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
 
-from redis_acker.settings import StoredSettings
-from redis_acker.transport import Command
-from redis_acker.views.counters import ShardStats, SpoutStats, read_stats
-from redis_acker.views.oldest import MOST_BLOCKS, read_oldest
+from redis_acker.errors import Unreadable
+from redis_acker.store.heads import read_head
+from redis_acker.store.ids import spout_of
+from redis_acker.store.keys import ShardKeys
+from redis_acker.store.namespace import StoredSettings
+from redis_acker.store.packed import age_ms
+from redis_acker.store.shards import Shards
+from redis_acker.store.stats import Latency, ShardStats, SpoutStats, Stats, read_stats
+from redis_acker.store.transport import Command, ms_of
 from redis_acker.views.servers import ServerView, read_servers
 
 if TYPE_CHECKING:
-    from redis_acker.acker import Acker
+    from redis_acker.store.acker import Acker
+
+MOST_BLOCKS = 20_000
+"""How many blocks of a shard to search: enough for 10 million roots in blocks of the default size."""
+
+_AT_ONCE = 200
+"""Blocks read by one command, so that none holds up the server."""
 
 
 @dataclass(frozen=True)
@@ -21,15 +35,22 @@ class SpoutView:
     """One spout."""
 
     stats: SpoutStats
+    latency: Latency
     oldest_ms: int | None
-    """Age of its oldest pending root; None without one, or not found within the bound of the search."""
+    """Age of its oldest pending root; None if there is none, or the bounded search did not find it."""
     unread_completions: int
     """Entries in its completion streams that no reader has released. An entry holds up to thousands of roots."""
     unread_failures: int
     retries: int
-    """Messages that failed and wait for their next attempt."""
+    """Failed messages that wait for their next attempt."""
     dead: int
     """Dead letters."""
+    driver: str | None
+    """Who holds its lease: a driver, or a drain by hand. None if nobody does."""
+    lease_ms: int
+    """Time until that lease ends, unless it is renewed; 0 without a lease."""
+    run_roots: int | None
+    """Roots of the Spark run in progress; None if there is none."""
 
     @property
     def name(self) -> str:
@@ -44,13 +65,21 @@ class ShardView:
     server: str
     oldest_ms: int | None
     due_in_ms: int
-    """Until the next rotation; negative when it is overdue."""
-    expired_blocks: int
-    """Blocks that are expired and wait for the drain."""
+    """Time until the next rotation; negative when it is overdue."""
+    blocks: tuple[int, ...]
+    """Blocks in each bucket, orphans too, from the nursery on; the last have expired and wait for the drain."""
+    oldest_at_most_ms: int
+    """A bound for the time that the clock of any pending root has run, known at constant cost; 0 if none is pending."""
+    quarantined: int
+    """Records that could not be read and are in the quarantine."""
 
     @property
     def shard(self) -> int:
         return self.stats.shard
+
+    @property
+    def expired_blocks(self) -> int:
+        return self.blocks[-1]
 
 
 @dataclass(frozen=True)
@@ -62,10 +91,12 @@ class Overview:
     spouts: list[SpoutView]
     shards: list[ShardView]
     servers: list[ServerView]
+    components: dict[str | None, int]
+    """Roots that components failed; under None those of all components beyond the first hundred of a shard."""
     is_oldest_exact: bool
-    """False where so many blocks are pending that an older root may have been left out of the search."""
+    """False if so many blocks are pending that the search may have missed an older root."""
     taken_s: float
-    """When, by this machine's monotonic clock: two overviews give rates."""
+    """When it was read, by this machine's monotonic clock: two overviews give rates."""
 
     @property
     def pending(self) -> int:
@@ -76,8 +107,12 @@ class Overview:
         return max((one.oldest_ms for one in self.shards if one.oldest_ms is not None), default=None)
 
     @property
+    def quarantined(self) -> int:
+        return sum(one.quarantined for one in self.shards)
+
+    @property
     def overdue_ms(self) -> int:
-        """How late the latest rotation of any shard is; 0 when none is."""
+        """How late the most overdue rotation is; 0 when none is late."""
         return max(0, *(-one.due_in_ms for one in self.shards))
 
 
@@ -92,30 +127,35 @@ class Rates:
 
 
 def read_overview(acker: Acker, *, most_blocks: int = MOST_BLOCKS) -> Overview:
-    """Reads counters, lengths and the oldest roots; most_blocks bounds the search for these in each shard."""
-    stats = read_stats(acker)
+    """Reads counters, lengths and the oldest roots. most_blocks bounds the search for the oldest in each shard; with 0
+    there is none, and the cost does not depend on how many roots are pending."""
+    stats = read_stats(acker.shards)
     taken_s = time.monotonic()
-    lengths = _lengths(acker, acker.spout_names())
+    spouts = _spouts(acker.shards, acker.known_spouts())
     oldest = read_oldest(acker, stats, most_blocks=most_blocks)
     servers = read_servers(acker.servers, range(acker.settings.shards))
     address_of = {shard: server.address for server in servers for shard in server.shards}
-    rotations = _rotations(acker)
+    buckets = _buckets(acker)
     return Overview(
         acker.namespace,
         acker.settings,
-        [SpoutView(one, oldest.of_spout(one.name), *lengths[one.name]) for one in stats.spouts],
         [
-            ShardView(one, address_of[one.shard], oldest.of_shard(one.shard), *rotations[one.shard])
+            SpoutView(one, stats.latencies[one.name], oldest.of_spout(one.name), *spouts[one.name])
+            for one in stats.spouts
+        ],
+        [
+            ShardView(one, address_of[one.shard], oldest.of_shard(one.shard), *buckets[one.shard])
             for one in stats.shards
         ],
         servers,
+        stats.components,
         oldest.is_exact,
         taken_s,
     )
 
 
 def rates(before: Overview, after: Overview) -> dict[str, Rates]:
-    """What happened between two overviews, by spout. Counters that were lost in between count as nothing."""
+    """What happened between two overviews, by spout. Counters that were lost in between give a rate of zero."""
     seconds = max(after.taken_s - before.taken_s, 1e-6)
     start = {one.name: one.stats for one in before.spouts}
 
@@ -127,40 +167,113 @@ def rates(before: Overview, after: Overview) -> dict[str, Rates]:
     return {spout.name: Rates(*(rate(spout, event) for event in events)) for spout in after.spouts}
 
 
-def _lengths(acker: Acker, names: dict[int, str]) -> dict[str, list[int]]:
-    """For each spout: entries in completion and failure streams, messages to be retried, dead letters."""
-    commands: list[Command] = []
-    for number in names:
-        for shard, keys in enumerate(acker.shard_keys):
-            commands += [Command(shard, ("XLEN", key)) for key in (keys.completions(number), keys.failures(number))]
-        first = acker.shard_keys[0]
-        commands += [Command(0, ("HLEN", first.retries(number))), Command(0, ("HLEN", first.dead(number)))]
-    replies = iter(acker.transport.run(commands))
-    lengths: dict[str, list[int]] = {}
-    for name in names.values():
-        streams = [(next(replies), next(replies)) for _ in acker.shard_keys]
-        completions, failures = map(sum, zip(*streams, strict=True))
-        lengths[name] = [completions, failures, next(replies), next(replies)]
-    return lengths
-
-
-def _rotations(acker: Acker) -> list[tuple[int, int]]:
-    """For each shard: ms until its rotation is due, and blocks that wait for the drain."""
-    commands: list[Command] = []
-    for shard, keys in enumerate(acker.shard_keys):
-        commands += [
-            Command(shard, ("HGET", keys.meta, "turned_ms")),
-            Command(shard, ("TIME",)),
-            Command(shard, ("HLEN", keys.expired_heads)),
-        ]
-    replies: list[Any] = acker.transport.run(commands)
-    return [
-        (due_in_ms(turned_ms, now, acker.settings.tick_ms), expired)
-        for turned_ms, now, expired in zip(replies[::3], replies[1::3], replies[2::3], strict=True)
+def _spouts(
+    shards: Shards, numbers: dict[str, int]
+) -> dict[str, tuple[int, int, int, int, str | None, int, int | None]]:
+    """Of each spout: entries in its completion and failure streams, messages that wait for a retry, dead letters, who
+    drives it, for how many ms more, and the roots of its Spark run. All in one go: there may be thousands of spouts."""
+    first = shards.keys[0]
+    commands = [
+        command
+        for number in numbers.values()
+        for command in (
+            Command(0, ("HLEN", first.retries(number))),
+            Command(0, ("HLEN", first.dead(number))),
+            Command(0, ("GET", first.lease(number))),
+            Command(0, ("PTTL", first.lease(number))),
+            Command(0, ("GET", first.run(number))),
+            *(Command(shard, ("XLEN", keys.completions(number))) for shard, keys in enumerate(shards.keys)),
+            *(Command(shard, ("XLEN", keys.failures(number))) for shard, keys in enumerate(shards.keys)),
+        )
     ]
+    replies = iter(shards.transport.run(commands))
+    found = {}
+    for name in numbers:
+        retries, dead, holder, left_ms, run, *lengths = islice(replies, 5 + 2 * len(shards))
+        completions, failures = sum(lengths[: len(shards)]), sum(lengths[len(shards) :])
+        driver = None if holder is None else holder.decode(errors="replace")
+        lease_ms = max(0, int(left_ms)) if driver else 0
+        numbers_of_run = [] if run is None else run[:100].split()  # first sequence, count, block size
+        run_roots = int(numbers_of_run[1]) if len(numbers_of_run) == 3 and numbers_of_run[1].isdigit() else None
+        found[name] = (completions, failures, int(retries), int(dead), driver, lease_ms, run_roots)
+    return found
 
 
-def due_in_ms(turned_ms: bytes | None, now: list[bytes], tick_ms: int) -> int:
-    """Until the next rotation of a shard, by its server's clock; negative when it is overdue."""
-    now_ms = int(now[0]) * 1000 + int(now[1]) // 1000
-    return int(turned_ms or now_ms) + tick_ms - now_ms
+def _buckets(acker: Acker) -> list[tuple[int, tuple[int, ...], int, int]]:
+    """For each shard: ms until its rotation is due, the sizes of its buckets, a bound for the age of its oldest, the
+    size of its quarantine."""
+    tick_ms = acker.settings.tick_ms
+    turned = acker.shards.each("HGET", lambda keys: keys.meta, "turned_ms")
+    times = map(ms_of, acker.shards.each("TIME"))
+    sizes = [
+        acker.shards.each("HLEN", partial(ShardKeys.heads, bucket=bucket))
+        for bucket in range(acker.settings.buckets + 1)
+    ]
+    aside = acker.shards.each("HLEN", lambda keys: keys.quarantine)
+    found = []
+    for turned_ms, now_ms, quarantined, *blocks in zip(turned, times, aside, *sizes, strict=True):
+        since_ms = now_ms - int(turned_ms or now_ms)
+        oldest = max((bucket for bucket, size in enumerate(blocks) if size), default=None)
+        # What is in bucket b now was in the nursery at most b ticks before the last rotation.
+        at_most_ms = 0 if oldest is None else max(0, since_ms) + oldest * tick_ms
+        found.append((tick_ms - since_ms, tuple(map(int, blocks)), at_most_ms, int(quarantined)))
+    return found
+
+
+# -- the oldest pending roots ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Oldest:
+    """Ages in ms of the oldest pending roots found, by shard and spout name."""
+
+    ages: dict[tuple[int, str], int]
+    is_exact: bool
+
+    def of_shard(self, shard: int) -> int | None:
+        return max((age for (one, _), age in self.ages.items() if one == shard), default=None)
+
+    def of_spout(self, spout: str) -> int | None:
+        return max((age for (_, one), age in self.ages.items() if one == spout), default=None)
+
+
+def read_oldest(acker: Acker, stats: Stats, *, most_blocks: int = MOST_BLOCKS) -> Oldest:
+    """Searches the buckets of each shard, oldest first.
+
+    Stops in a shard once it has found a root of every spout with pending roots, so it may miss an older root that was
+    extended into a younger bucket. While a rotation renames buckets, it may miss one of them.
+    """
+    if most_blocks <= 0:
+        return Oldest({}, is_exact=all(one.pending <= 0 for one in stats.shards))
+    names = acker.spout_names()
+    wanted = {one.name for one in stats.spouts if one.pending > 0}
+    ages: dict[tuple[int, str], int] = {}
+    is_exact = True
+    for shard in range(acker.settings.shards):
+        if stats.shards[shard].pending <= 0:
+            continue
+        left = most_blocks
+        for bucket in reversed(range(acker.settings.buckets + 1)):
+            for block, age in _ages(acker, shard, bucket):
+                if age is not None:
+                    name = names.get(spout_of(int.from_bytes(block, "big")), "?")
+                    ages[shard, name] = max(age, ages.get((shard, name), 0))
+                left -= 1
+                if left <= 0:
+                    break
+            if left <= 0 or wanted <= {name for one, name in ages if one == shard}:
+                break
+        is_exact = is_exact and left > 0
+    return Oldest(ages, is_exact)
+
+
+def _ages(acker: Acker, shard: int, bucket: int) -> Iterator[tuple[bytes, int | None]]:
+    """The blocks of a bucket; age None where nothing is pending."""
+    for page in acker.shards.heads(shard, bucket).pages(_AT_ONCE):
+        now_ms = acker.shards.time_ms(shard)
+        for block, packed in page:
+            try:
+                head = read_head(packed)
+            except Unreadable:
+                continue  # the rotator sets it aside
+            yield block, age_ms(now_ms, head.birth) if head.initialised and head.live else None

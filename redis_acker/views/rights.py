@@ -1,22 +1,23 @@
-"""Which roles a user may play, as far as the server tells."""
+"""Which roles a user has the rights for, as far as the server says."""
 
 from __future__ import annotations
 
 import redis
 
-from redis_acker.keys import ShardKeys
-from redis_acker.roles import ROLES, Role
+from redis_acker.store.keys import ShardKeys
+from redis_acker.store.roles import ROLES, Role
 from redis_acker.views.servers import ask
 
 _K = "<key>"
 
-# Arguments with which the server can judge a command without running it; of those that are not named here, a key.
+# Arguments with which the server can judge a command without running it. Commands that are not listed take a key.
 _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "bitop": ("XOR", _K, _K),
     "cluster|slots": (),
     "command": (),
     "evalsha": ("0" * 40, "1", _K),
     "hdel": (_K, "f"),
+    "hexists": (_K, "f"),
     "hget": (_K, "f"),
     "hincrby": (_K, "f", "1"),
     "hmget": (_K, "f"),
@@ -53,13 +54,13 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 
 _NOT_NEEDED_EVERYWHERE = ("info", "command", "cluster|slots", "select")
-"""Clients go on without the first, and send the others only to clusters, and to databases other than 0."""
+"""Clients do without the first, and send the others only to clusters, or to databases other than 0."""
 
 
 def missing_rights(client: redis.Redis, namespace: str) -> dict[str, list[str]] | None:
-    """For each role the commands that this user may not send to the namespace.
+    """For each role, the commands that this user may not run on the namespace.
 
-    None where the server does not tell: before Redis 7.0, or to a user without the right to ask.
+    None if the server does not say: it is older than Redis 7.0, or the user may not ask.
     """
     user = ask(client, "ACL", "WHOAMI")
     if user is None or _allows(client, _text(user), "ping", namespace) is None:

@@ -1,7 +1,7 @@
-"""The servers behind a namespace: whether they answer, how fast, and what they say of themselves.
+"""The servers behind a namespace: whether they answer, how fast, and what they say about themselves.
 
 Nothing here raises for what a server does: a managed service may forbid a command, and one server of several may be
-away. What could not be found out is None, or empty.
+down. What could not be found out is None, or empty.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import redis
 from redis.sentinel import SentinelConnectionPool
 
-from redis_acker.connect import Servers
-from redis_acker.probes import DENIED, TROUBLE, why
+from redis_acker.store.connect import Servers
+from redis_acker.store.transport import DENIED, TROUBLE, why
 
 PINGS = 3
-"""The fastest of so many counts as the latency: the others tell more about this machine."""
+"""The fastest of these counts as the latency: the others say more about this machine."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ServerView:
     shards: tuple[int, ...]
     """Which shards it holds."""
     error: str | None = None
-    """Why it could not be reached or refused access; then nothing else is known."""
+    """Why it could not be reached, or refused access; nothing else is known then."""
     is_denied: bool = False
     """Whether it answered, and refused this user."""
     latency_ms: float | None = None
@@ -37,6 +37,9 @@ class ServerView:
     """How far its clock is ahead of this machine's."""
     info: dict[str, Any] = field(default_factory=dict)
     """INFO as the server gives it; empty where this user may not ask."""
+    script_times: dict[int, int] = field(default_factory=dict)
+    """Calls of scripts, of all programs: bound in microseconds -> how many took no longer. Empty where the server keeps
+    none (before Redis 7.0), or this user may not ask."""
 
     @property
     def version(self) -> str | None:
@@ -51,12 +54,12 @@ class ServerView:
 
     @property
     def max_memory(self) -> int | None:
-        """None where it is not known, or without limit."""
+        """None if there is no limit, or it is unknown."""
         return _whole(self.info.get("maxmemory")) or None
 
     @property
     def is_full(self) -> bool:
-        """Whether it refuses new roots for want of memory, as far as it tells."""
+        """Whether it refuses new roots because its memory is full, as far as it says."""
         return bool(self.used_memory and self.max_memory and self.used_memory >= self.max_memory)
 
 
@@ -69,7 +72,7 @@ def read_servers(servers: Servers, shards: Iterable[int]) -> list[ServerView]:
 
 
 def clients_of(servers: Servers, shards: Iterable[int]) -> list[tuple[redis.Redis | None, str, tuple[int, ...]]]:
-    """The distinct servers of some shards: client, address without password, shards. No client: it was not found."""
+    """The distinct servers of some shards: client (None if not found), address without password, shards."""
     found: dict[str, tuple[redis.Redis | None, list[int]]] = {}
     for shard in shards:
         try:
@@ -82,7 +85,7 @@ def clients_of(servers: Servers, shards: Iterable[int]) -> list[tuple[redis.Redi
 
 
 def address_of(servers: Servers, shard: int) -> str:
-    """Where a shard is, in as few words as a table has room for."""
+    """Where a shard is, short enough for a table."""
     pool = servers.client(shard).connection_pool
     if isinstance(pool, SentinelConnectionPool):
         return f"sentinel:{pool.service_name}"
@@ -101,7 +104,12 @@ def _look(client: redis.Redis, address: str, shards: tuple[int, ...]) -> ServerV
     except TROUBLE as error:
         return ServerView(address, shards, error=why(error), is_denied=isinstance(error, DENIED))
     return ServerView(
-        address, shards, latency_ms=latency_ms, clock_ms=_clock_ms(client), info=ask(client, "INFO") or {}
+        address,
+        shards,
+        latency_ms=latency_ms,
+        clock_ms=_clock_ms(client),
+        info=ask(client, "INFO") or {},
+        script_times=_script_times(client),
     )
 
 
@@ -126,6 +134,19 @@ def _clock_ms(client: redis.Redis) -> float | None:
         return None
     here = (before + time.time()) / 2
     return (int(reply[0]) + int(reply[1]) / 1e6 - here) * 1000
+
+
+def _script_times(client: redis.Redis) -> dict[int, int]:
+    """The server's histogram of EVALSHA. Its bounds are those that were met, powers of two."""
+    by_command = _pairs(ask(client, "LATENCY", "HISTOGRAM", "evalsha"))
+    bounds = _pairs(_pairs(by_command.get("evalsha")).get("histogram_usec"))
+    return {int(bound): int(count) for bound, count in bounds.items()}
+
+
+def _pairs(reply: Any) -> dict[Any, Any]:
+    """A flat list of RESP2 or a map of RESP3 as a dict, with names as text."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True) if reply else ()
+    return {name.decode() if isinstance(name, bytes) else name: value for name, value in pairs}
 
 
 def _whole(value: object) -> int | None:

@@ -1,30 +1,31 @@
-"""One root with what became of it: its final event where a stream still holds it, and the attempts before this one."""
+"""One root and what became of it: its final event if a stream still holds it, and the attempts before this one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
-from redis_acker.ids import spout_of
-from redis_acker.message_ids import MessageId
-from redis_acker.outcomes import Completion, Failure, parse_entry
-from redis_acker.retries import DeadLetter, FailedAttempt, Retry, encode_id
-from redis_acker.transport import Command
-from redis_acker.views.roots import RootState
+from redis_acker.errors import Unreadable
+from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry
+from redis_acker.store.ids import spout_of
+from redis_acker.store.message_ids import MessageId, id_to_text
+from redis_acker.store.pending import RootState
+from redis_acker.store.streams import Completion, Failure, Kind, parse_entry
 
 if TYPE_CHECKING:
-    from redis_acker.acker import Acker
+    from redis_acker.store.acker import Acker
+
+KINDS: tuple[Kind, ...] = ("failures", "completions")
 
 MOST_ENTRIES = 2_000
-"""Entries of a stream that are looked through for a root, the newest first."""
-
-_AT_ONCE = 50
+"""How many entries of a stream to search for a root, newest first."""
 
 
 @dataclass(frozen=True)
 class FinalEvent:
-    """The final event of a root, out of its stream."""
+    """The final event of a root, from its stream."""
 
     outcome: Literal["completed", "failed", "timeout"]
     at_ms: int
@@ -43,9 +44,9 @@ class RootTrace:
 
     state: RootState
     event: FinalEvent | None = None
-    """None for a root that is not finished, and where nobody knows any more: readers delete what they have read."""
+    """None for a root that is not finished, or whose event is gone: readers delete what they have read."""
     history: list[FailedAttempt] = field(default_factory=list)
-    """Failed attempts at its message that the retry book or the dead letters hold, oldest first."""
+    """Failed attempts at its message, oldest first, from the retry book or the dead letters."""
     is_dead: bool = False
     """Whether its message was given up."""
 
@@ -59,7 +60,7 @@ class RootTrace:
 
 
 def trace(acker: Acker, root: int) -> RootTrace:
-    """Looks a root up everywhere. Reads a bounded number of stream entries: an older event is not found."""
+    """Looks a root up everywhere. Searches a bounded number of stream entries, so an older event is not found."""
     state = acker.inspect(root)
     event = _find_event(acker, state) if state.state in ("finished", "unknown") and state.spout else None
     if event and state.state == "unknown":
@@ -72,42 +73,36 @@ def trace(acker: Acker, root: int) -> RootTrace:
 
 
 def _find_event(acker: Acker, state: RootState) -> FinalEvent | None:
-    keys, spout = acker.shard_keys[state.shard], spout_of(state.root)
-    for key in (keys.failures(spout), keys.completions(spout)):
-        for outcome in _newest_first(acker, state.shard, key):
-            found = (outcome.roots == state.root).nonzero()[0]
+    for kind in KINDS:
+        entries = acker.shards.entries(kind, spout_of(state.root), state.shard, newest_first=True)
+        for entry, fields in islice(entries, MOST_ENTRIES):
+            try:
+                events = parse_entry(kind, state.shard, entry, fields)
+            except Unreadable:
+                continue  # its reader sets it aside
+            found = (events.roots == state.root).nonzero()[0]
             if len(found):
-                return _event(outcome, int(found[0]))
+                return _event(events, int(found[0]))
     return None
 
 
-def _newest_first(acker: Acker, shard: int, key: str) -> Iterator[Completion | Failure]:
-    last, left = "+", MOST_ENTRIES
-    while left > 0:
-        entries = acker.transport.run_one(Command(shard, ("XREVRANGE", key, last, "-", "COUNT", _AT_ONCE)))
-        for entry, flat in entries:
-            yield parse_entry(shard, entry, flat)
-        if len(entries) < _AT_ONCE:
-            return
-        last, left = f"({entries[-1][0].decode()}", left - len(entries)
-
-
-def _event(outcome: Completion | Failure, at: int) -> FinalEvent:
-    message_id, attempt, age_ms = outcome.message_ids[at], outcome.attempts[at], outcome.ages_ms[at]
-    if not isinstance(outcome, Failure):
-        # A completion carries id and attempt only if the init asked for it.
-        return FinalEvent("completed", outcome.at_ms, age_ms, message_id, attempt if message_id is not None else None)
-    reason: Literal["failed", "timeout"] = "timeout" if outcome.reason == "timeout" else "failed"
-    return FinalEvent(
-        reason, outcome.at_ms, age_ms, message_id, attempt, outcome.component, outcome.error, outcome.fatal
-    )
+def _event(events: Completion | Failure, at: int) -> FinalEvent:
+    message_id, attempt, age_ms = events.message_ids[at], events.attempts[at], events.ages_ms[at]
+    if not isinstance(events, Failure):
+        # A completion carries id and attempt only if the init asked for that.
+        return FinalEvent("completed", events.at_ms, age_ms, message_id, attempt if message_id is not None else None)
+    reason: Literal["failed", "timeout"] = "timeout" if events.reason == "timeout" else "failed"
+    return FinalEvent(reason, events.at_ms, age_ms, message_id, attempt, events.component, events.error, events.fatal)
 
 
 def _history(acker: Acker, spout: int, message_id: MessageId) -> tuple[list[FailedAttempt], bool]:
-    keys, name = acker.shard_keys[0], encode_id(message_id)
-    places = (keys.dead(spout), keys.retries(spout), keys.requests(spout))
-    letter, *retries = acker.transport.run(Command(0, ("HGET", key, name)) for key in places)
+    name = id_to_text(message_id)
+    letter = acker.shards.dead(spout).get(name)
     if letter is not None:
-        return DeadLetter.from_json(letter).history, True
-    histories = [Retry.from_json(retry).history for retry in retries if retry is not None]
+        with contextlib.suppress(Unreadable):
+            return DeadLetter.from_json(acker.spout_names()[spout], name.encode(), letter).history, True
+    histories: list[list[FailedAttempt]] = []
+    for retry in (acker.shards.retries(spout).get(name), acker.shards.requests(spout).get(name)):
+        with contextlib.suppress(Unreadable):
+            histories += [Retry.from_json(retry).history] if retry else []
     return max(histories, key=len, default=[]), False

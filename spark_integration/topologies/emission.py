@@ -1,4 +1,4 @@
-"""What a task emits: its edges, its place in the order of things, and the rows that carry it on."""
+"""What a task emits: its edges and keys, and the rows that carry it to other tasks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from hashlib import blake2b
 from struct import pack
 from typing import Any
 
-from redis_acker.bolt import TaskContext
-from redis_acker.bolt_task import Inbox, LocalRouter
-from redis_acker.tuples import Tuple
+from redis_acker.components.component import TaskContext
+from redis_acker.components.tuples import Tuple
+from redis_acker.topology.routing import Inbox, TaskRouter
 from spark_integration.topologies.plan import Plan
 from spark_integration.topologies.wire import Delivery, Row, pack_deliveries, pack_values
 
@@ -20,9 +20,10 @@ CHUNK_BYTES = 1 << 20
 class Emission:
     """Edges and keys of what a task emits.
 
-    Both are made of the tuple at hand and the place among what is emitted for it, edges of the values too: a task that
-    Spark runs again gives the same edges to the same values. A bolt that emits something else in its second run gives
-    it other edges. So what one run emitted never stands for what another did, and the roots do not complete.
+    Both are made from the key of the tuple at hand and a count of what was emitted for it, edges from the values too.
+    So a task that Spark runs again gives the same values the same edges, and a bolt that emits other values in its
+    second run gives them other edges: what one run emitted never stands in for what another did, and such roots do not
+    complete.
     """
 
     def __init__(self, run: bytes) -> None:
@@ -51,42 +52,32 @@ class Emission:
 
 
 class Outbox:
-    """Deliveries of a task that are on their way to other tasks."""
+    """Deliveries of a task to other tasks, on their way."""
 
     def __init__(self, plan: Plan, emission: Emission, level: int) -> None:
         self._plan, self._emission = plan, emission
         self._next_level = level + 1
-        self._numbers = {source: number for number, source in enumerate(plan.sources)}
         self._waiting: dict[int, list[Delivery]] = {}
         self._bytes = 0
-        self.inboxes: dict[str, list[Inbox]] = {
-            name: [_ToTask(self, task) for task in tasks] for name, tasks in plan.tasks_of.items()
-        }
+        self.inboxes = plan.inboxes(self.put)
 
     def is_full(self) -> bool:
         return self._bytes > CHUNK_BYTES
 
     def put(self, task: int, tup: Tuple) -> None:
-        source = self._numbers[tup.component, tup.stream]
-        one = Delivery(self._emission.new_key(), source, tup.anchors.to_bytes(), self._emission.values)
+        stream = self._plan.stream_numbers[tup.component, tup.stream]
+        one = Delivery(self._emission.new_key(), stream, tup.anchors.to_bytes(), self._emission.values)
         self._waiting.setdefault(task, []).append(one)
         self._bytes += len(one.values) + len(one.anchors) + len(one.key)
 
-    def take(self) -> list[Row]:
+    def dispatch(self) -> list[Row]:
+        """Empties the outbox into rows."""
         waiting, self._waiting, self._bytes = self._waiting, {}, 0
         return [self._plan.address(task, pack_deliveries(some), self._next_level) for task, some in waiting.items()]
 
 
-class _ToTask:
-    def __init__(self, outbox: Outbox, task: int) -> None:
-        self._outbox, self._task = outbox, task
-
-    def put(self, tup: Tuple) -> None:
-        self._outbox.put(self._task, tup)
-
-
-class Outlet(LocalRouter):
-    """Routes what a bolt emits, as in one process; the tasks are elsewhere."""
+class ExecutorRouter(TaskRouter):
+    """Routes what a bolt emits to an outbox: the tasks that get it run elsewhere."""
 
     def __init__(self, plan: Plan, emitter: TaskContext, outbox: Outbox, emission: Emission) -> None:
         super().__init__(plan.topology, emitter, outbox.inboxes)
@@ -95,7 +86,6 @@ class Outlet(LocalRouter):
     def targets(self, stream: str, values: Sequence[Any]) -> list[Inbox]:
         found = super().targets(stream, values)
         if found:
-            self._emission.begin(
-                values
-            )  # before anything is linked: values that cannot be pickled leave no edge behind
+            # Before anything is linked: values that cannot be pickled leave no edge behind.
+            self._emission.begin(values)
         return found

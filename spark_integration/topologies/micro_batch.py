@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from itertools import count
 from struct import pack
@@ -11,10 +11,10 @@ from struct import pack
 import numpy as np
 import pyarrow as pa
 
-from redis_acker.bolt_task import Inbox
+from redis_acker.components.tuples import Tuple
 from redis_acker.errors import BadInput
-from redis_acker.ids import U64Array
-from redis_acker.tuples import Tuple
+from redis_acker.store.ids import U64Array
+from redis_acker.store.packed import unpack_anchor_arrays, unpack_anchors
 from spark_integration.topologies.plan import Plan
 from spark_integration.topologies.wire import Delivery, Row, pack_deliveries, pack_values, to_arrow
 
@@ -22,9 +22,7 @@ MOST_BYTES = 32 << 20
 """A micro-batch that has reached this size takes no further deliveries."""
 
 GATHER_S = 0.02
-"""A micro-batch begins when nothing has been delivered for so long."""
-
-_IDLE_S = 0.01
+"""A micro-batch begins when nothing has been delivered for this long."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class MicroBatch:
     """Each with its task."""
 
     def table(self) -> pa.Table:
-        """One row for each task, so that they may be spread over partitions as they are."""
+        """One row for each task, so that Spark may spread them over partitions as they are."""
         shares: dict[int, list[Delivery]] = {}
         for task, delivery in self.deliveries:
             shares.setdefault(task, []).append(delivery)
@@ -52,19 +50,18 @@ class Gatherer:
     """Gathers what drivers deliver, from their threads, into micro-batches."""
 
     def __init__(self, plan: Plan, refuse: Callable[[Tuple, str], None]) -> None:
-        """refuse is told of tuples with values that cannot be sent."""
-        self._refuse = refuse
-        self._lock = threading.Lock()
-        self._sources = {source: number for number, source in enumerate(plan.sources)}
+        """refuse is told of tuples whose values cannot be sent."""
+        self._plan, self._refuse = plan, refuse
+        self._lock, self._wake = threading.Lock(), threading.Event()
         self._keys, self._batches = count(1), count(1)
         self._waiting: list[tuple[int, Delivery]] = []
         self._in_work: dict[int, MicroBatch] = {}
         self._bytes = 0
         self.delivered = self.finished = 0
         """Deliveries so far; both only grow."""
-        self.inboxes: dict[str, list[Inbox]] = {
-            name: [_ToTask(self, task) for task in tasks] for name, tasks in plan.tasks_of.items()
-        }
+        self.untracked = 0
+        """How many of those that wait or are in work are in no tree."""
+        self.inboxes = plan.inboxes(self.put)
 
     def put(self, task: int, tup: Tuple) -> None:
         try:
@@ -72,18 +69,27 @@ class Gatherer:
         except BadInput as error:
             self._refuse(tup, str(error))
             return
-        self.put_packed(task, self._sources[tup.component, tup.stream], tup.anchors.to_bytes(), values)
+        stream = self._plan.stream_numbers[tup.component, tup.stream]
+        self.put_packed(task, stream, tup.anchors.to_bytes(), values)
 
-    def put_packed(self, task: int, source: int, anchors: bytes, values: bytes) -> None:
+    def put_packed(self, task: int, stream: int, anchors: bytes, values: bytes) -> None:
         with self._lock:
-            self._waiting.append((task, Delivery(pack(">Q", next(self._keys)), source, anchors, values)))
+            self._waiting.append((task, Delivery(pack(">Q", next(self._keys)), stream, anchors, values)))
             self._bytes += len(anchors) + len(values)
             self.delivered += 1
+            self.untracked += not anchors
+        self._wake.set()
 
-    def take(self, stop: threading.Event) -> MicroBatch | None:
-        """The next micro-batch; None if nothing waits. Its deliveries are in work until done() is called."""
+    def wake(self) -> None:
+        """Ends the wait of begin()."""
+        self._wake.set()
+
+    def begin(self, stop: threading.Event, live_roots: Set[int]) -> MicroBatch | None:
+        """Waits for deliveries and begins the next micro-batch; None if it was woken for nothing, or every tree is
+        over. Its deliveries are in work until finish(). What has no root among live_roots any more is left out."""
+        self._wake.wait()
+        self._wake.clear()
         if not self._waiting:
-            stop.wait(_IDLE_S)
             return None
         seen = -1
         while seen != self.delivered and self._bytes < MOST_BYTES:
@@ -91,19 +97,22 @@ class Gatherer:
             stop.wait(GATHER_S)
         with self._lock:
             waiting, self._waiting, self._bytes = self._waiting, [], 0
-            return self._begin(waiting)
+            alive = [one for one in waiting if _is_alive(one[1], live_roots)]
+            self.finished += len(waiting) - len(alive)
+            return self._batch_of(alive) if alive else None
 
-    def halves(self, batch: MicroBatch) -> list[MicroBatch]:
-        """The same deliveries in two micro-batches, in place of the one."""
+    def halve(self, batch: MicroBatch) -> list[MicroBatch]:
+        """Two micro-batches in place of one."""
         middle = len(batch.deliveries) // 2
         with self._lock:
             del self._in_work[batch.number]
-            return [self._begin(batch.deliveries[:middle]), self._begin(batch.deliveries[middle:])]
+            return [self._batch_of(batch.deliveries[:middle]), self._batch_of(batch.deliveries[middle:])]
 
-    def done(self, batch: MicroBatch) -> None:
+    def finish(self, batch: MicroBatch) -> None:
         with self._lock:
             del self._in_work[batch.number]
             self.finished += len(batch.deliveries)
+            self.untracked -= sum(not delivery.anchors for _, delivery in batch.deliveries)
 
     def roots(self) -> U64Array:
         """Of everything that waits or is in work."""
@@ -111,20 +120,16 @@ class Gatherer:
             batches = [self._waiting, *(batch.deliveries for batch in self._in_work.values())]
             return _roots(delivery for deliveries in batches for _, delivery in deliveries)
 
-    def _begin(self, deliveries: list[tuple[int, Delivery]]) -> MicroBatch:
+    def _batch_of(self, deliveries: list[tuple[int, Delivery]]) -> MicroBatch:
         batch = MicroBatch(next(self._batches), deliveries)
         self._in_work[batch.number] = batch
         return batch
 
 
-class _ToTask:
-    def __init__(self, gatherer: Gatherer, task: int) -> None:
-        self._gatherer, self._task = gatherer, task
-
-    def put(self, tup: Tuple) -> None:
-        self._gatherer.put(self._task, tup)
+def _is_alive(delivery: Delivery, live_roots: Set[int]) -> bool:
+    return not delivery.anchors or any(root in live_roots for root, _ in unpack_anchors(delivery.anchors))
 
 
 def _roots(deliveries: Iterable[Delivery]) -> U64Array:
-    words = np.frombuffer(b"".join(delivery.anchors for delivery in deliveries), dtype=">u8")
-    return np.unique(words[::2].astype(np.uint64))
+    roots, _ = unpack_anchor_arrays(b"".join(delivery.anchors for delivery in deliveries))
+    return np.unique(roots)

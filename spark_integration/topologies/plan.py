@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from redis_acker.bolt import Component, TaskContext
-from redis_acker.topology import BadTopology, Node, Topology
-from redis_acker.tuples import DEFAULT_STREAM
-from spark_integration.topologies.partitions import partition_keys
+from redis_acker.components.component import Component, TaskContext
+from redis_acker.components.tuples import DEFAULT_STREAM, Tuple
+from redis_acker.errors import BadTopology
+from redis_acker.topology.routing import Inbox
+from redis_acker.topology.topology import ComponentSpec, Topology
 from spark_integration.topologies.wire import Row, pickle_by_value
 
 
@@ -18,17 +20,17 @@ class Plan:
     """Everything here is plain data: it travels to executors with each level of a micro-batch."""
 
     run: bytes
-    """Differs from run to run, and so do the edges made of it."""
+    """Random, so that the edges made from it differ from run to run."""
     topology: Topology
-    """With the fields of components in place of the components: sources stay in the driver."""
+    """With the fields of components in place of the components: spouts stay in the driver."""
     bolts: dict[str, bytes]
     """Pickled."""
     tasks: list[TaskContext]
-    """Of all bolts; elsewhere a task is named by its place in this list."""
-    sources: list[tuple[str, str]]
-    """Component and stream of what is emitted; elsewhere named by its place in this list."""
+    """Of all bolts. Elsewhere a task is named by its place in this list."""
+    streams: list[tuple[str, str]]
+    """Components with their streams. Elsewhere a stream is named by its place in this list."""
     levels: list[list[str]]
-    """Bolts that work side by side; each level gets what those before it emit."""
+    """Bolts that work side by side. Each level gets what those before it emit."""
 
     @cached_property
     def tasks_of(self) -> dict[str, list[int]]:
@@ -37,6 +39,10 @@ class Plan:
             found.setdefault(context.component, []).append(number)
         return found
 
+    @cached_property
+    def stream_numbers(self) -> dict[tuple[str, str], int]:
+        return {stream: number for number, stream in enumerate(self.streams)}
+
     def tasks_at(self, level: int) -> list[int]:
         return [task for component in self.levels[level] for task in self.tasks_of[component]]
 
@@ -44,61 +50,75 @@ class Plan:
         return len(self.tasks_at(level))
 
     def address(self, task: int, data: bytes, level: int) -> Row:
-        """A row for a task. Each task of the level has a partition to itself; what only passes goes with any."""
+        """A row for a task. Each task of the level has a partition to itself; a row that only passes goes with any."""
         if level >= len(self.levels):
             return Row(0, task, data)
         tasks = self.tasks_at(level)
-        keys = partition_keys(len(tasks))
-        place = tasks.index(task) if task in tasks else task % len(tasks)
-        return Row(keys[place], task, data)
+        return Row(tasks.index(task) if task in tasks else task % len(tasks), task, data)
+
+    def inboxes(self, put: Callable[[int, Tuple], None]) -> dict[str, list[Inbox]]:
+        """An inbox for each task of each bolt, all of which call put with the number of their task."""
+        return {name: [_TaskInbox(put, task) for task in tasks] for name, tasks in self.tasks_of.items()}
+
+
+class _TaskInbox:
+    def __init__(self, put: Callable[[int, Tuple], None], task: int) -> None:
+        self._put, self._task = put, task
+
+    def put(self, tup: Tuple) -> None:
+        self._put(self._task, tup)
 
 
 def make_plan(topology: Topology) -> Plan:
-    nodes = topology.nodes.values()
-    bolts = [node for node in nodes if not node.is_spout]
+    specs = topology.components.values()
+    if ticking := [spec.name for spec in topology.bolts if spec.tick_every_s]:
+        raise BadTopology(
+            f"Bolt {ticking[0]!r} wants tick tuples, but on Spark a copy of a bolt lives for one micro-batch: do in "
+            "cleanup() what it does at a tick, or use LocalRunner."
+        )
     return Plan(
         run=os.urandom(16),
-        topology=Topology(topology.name, {node.name: _outline(node) for node in nodes}),
-        bolts={node.name: _pickled(node) for node in bolts},
-        tasks=[TaskContext(node.name, task, node.parallelism) for node in bolts for task in range(node.parallelism)],
-        sources=[(node.name, stream) for node in nodes for stream in node.component.all_streams()],
+        topology=Topology(topology.name, {spec.name: _outline(spec) for spec in specs}),
+        bolts={spec.name: _pickled(spec) for spec in topology.bolts},
+        tasks=[context for spec in topology.bolts for context in spec.tasks],
+        streams=[(spec.name, stream) for spec in specs for stream in spec.component.all_streams()],
         levels=_levels(topology),
     )
 
 
-def _outline(node: Node) -> Node:
+def _outline(spec: ComponentSpec) -> ComponentSpec:
     outline = Component()
-    streams = dict(node.component.all_streams())
+    streams = dict(spec.component.all_streams())
     outline.fields = tuple(streams.pop(DEFAULT_STREAM))
     outline.streams = {name: tuple(fields) for name, fields in streams.items()}
-    return Node(node.name, outline, node.parallelism, list(node.inputs))
+    return ComponentSpec(spec.name, outline, spec.parallelism, list(spec.inputs))
 
 
-def _pickled(node: Node) -> bytes:
+def _pickled(spec: ComponentSpec) -> bytes:
     try:
-        return pickle_by_value(node.component)
+        return pickle_by_value(spec.component)
     except Exception as error:
         raise BadTopology(
-            f"{node.name!r} cannot be sent to executors ({error}): open connections, files and locks in prepare(), not "
+            f"{spec.name!r} cannot be sent to executors ({error}): open connections, files and locks in prepare(), not "
             "before."
         ) from error
 
 
 def _levels(topology: Topology) -> list[list[str]]:
-    """Each bolt behind all it listens to. In a circle one of them comes first: what is emitted back to it has to wait
-    for the next micro-batch."""
-    placed = {node.name for node in topology.nodes.values() if node.is_spout}
-    waiting = [node for node in topology.nodes.values() if not node.is_spout]
+    """Puts each bolt behind all it listens to. In a cycle one of them comes first: what is emitted back to it waits for
+    the next micro-batch."""
+    placed = {spec.name for spec in topology.spouts}
+    waiting = topology.bolts
     levels: list[list[str]] = []
     while waiting:
-        ready = [node for node in waiting if _sources(node) <= placed]
+        ready = [spec for spec in waiting if _upstream(spec) <= placed]
         if not ready:
-            ready = [node for node in waiting if _sources(node) & placed][:1] or waiting[:1]
-        levels.append([node.name for node in ready])
+            ready = [spec for spec in waiting if _upstream(spec) & placed][:1] or waiting[:1]
+        levels.append([spec.name for spec in ready])
         placed.update(levels[-1])
-        waiting = [node for node in waiting if node.name not in placed]
+        waiting = [spec for spec in waiting if spec.name not in placed]
     return levels
 
 
-def _sources(node: Node) -> set[str]:
-    return {grouping.source for grouping in node.inputs}
+def _upstream(spec: ComponentSpec) -> set[str]:
+    return {grouping.component for grouping in spec.inputs}

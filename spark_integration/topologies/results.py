@@ -1,4 +1,4 @@
-"""What a task did in a micro-batch: it travels to the driver as a row, with the results of the attempt that won."""
+"""What a task did in a micro-batch. It travels to the driver as a row, with the output of the attempt that counts."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from redis_acker.anchors import Anchors
-from redis_acker.collector import AckBuffer
-from redis_acker.local import ComponentCounters
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Why roots failed."""
-
-    component: str
-    error: str
-    fatal: bool
+from redis_acker.components.bolt import AckBuffer
+from redis_acker.components.component import ComponentCounters
+from redis_acker.components.tuples import Anchors
+from redis_acker.store.streams import Cause
 
 
 @dataclass
@@ -40,10 +32,10 @@ class Result:
             self.counters[component] = self.counters.get(component, ComponentCounters()) + counted
 
     def send_to(self, buffer: AckBuffer) -> None:
-        """Roots that failed are not acked: their books are closed."""
+        """Acks only roots that did not fail: the others have their final event."""
         failed: set[int] = set()
         for cause, roots in self.fails.items():
-            buffer.fail(_anchors(roots), cause.component, cause.error, cause.fatal)
+            buffer.fail(_anchors(roots), cause)
             failed |= roots
         acked = {root: ack_val for root, ack_val in self.acks.items() if root not in failed}
         buffer.ack(Anchors.trusted(acked), 0)
@@ -57,12 +49,13 @@ def sum_of(packed: Iterable[bytes]) -> Result:
 
 
 def _anchors(roots: Iterable[int]) -> Anchors:
-    """For a call that looks at roots alone."""
+    """For a call that only looks at the roots."""
     return Anchors.trusted(dict.fromkeys(roots, 1))
 
 
-class Books(AckBuffer):
-    """Gathers the acks and fails of one task. Nothing is sent from an executor: Spark may run the task again."""
+class ResultBuffer(AckBuffer):
+    """Gathers the acks and fails of one task into its result. An executor sends nothing itself: Spark may run the task
+    again."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -73,10 +66,10 @@ class Books(AckBuffer):
         for root, edge in anchors.items():
             acks[root] = acks.get(root, 0) ^ edge ^ child_edges
 
-    def fail(self, anchors: Anchors, component: str, error: str, fatal: bool) -> None:
+    def fail(self, anchors: Anchors, cause: Cause) -> None:
         if anchors:
-            self.result.fails.setdefault(Cause(component, error, fatal), set()).update(anchors)
+            self.result.fails.setdefault(cause, set()).update(anchors)
 
     def extend(self, anchors: Anchors) -> int:
         """The driver extends all roots of a micro-batch as long as it runs."""
-        return len(anchors)
+        return len(anchors) or 1

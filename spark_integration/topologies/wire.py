@@ -1,7 +1,6 @@
 """Deliveries on their way through Spark: how they are packed into rows.
 
-A row holds deliveries to one task, or what one task did. There are few rows, so Spark spends its time on large blobs
-and not on tuples.
+A row holds deliveries to one task, or what one task did. Rows are few and large, so Spark spends little time on them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pyspark import cloudpickle
 from redis_acker.errors import BadInput
 
 SCHEMA = "part int, task int, data binary"
-"""part: Spark partitions by it; task: number of the task that the deliveries are for, or RESULT."""
+"""part: the partition it goes to; task: number of the task that the deliveries are for, or RESULT."""
 
 RESULT = -1
 """In place of a task: the row tells the driver what a task did."""
@@ -35,7 +34,7 @@ class Delivery(NamedTuple):
 
     key: bytes
     """Unique in a run. Tasks work in the order of keys, which is that of the emits and the same in every attempt."""
-    source: int
+    stream: int
     """Number of the component and stream it comes from."""
     anchors: bytes
     values: bytes
@@ -57,11 +56,11 @@ def unpack_deliveries(chunks: Iterable[bytes]) -> list[Delivery]:
 
 
 def pack_values(values: Sequence[Any]) -> bytes:
-    """The values of a tuple. Texts, bytes, numbers and None always give the same bytes, others the bytes of their
+    """The values of a tuple. Strings, bytes, numbers and None always give the same bytes, others those of their
     pickle."""
     plain = tuple(values)
     if all(type(value) in _SCALARS for value in plain):
-        # Version 2 knows no references: equal values give equal bytes, be they one object or two.
+        # Version 2 has no references: equal values give equal bytes, whether they are one object or two.
         return _PLAIN + marshal.dumps(plain, 2)
     try:
         return _PICKLED + pickle_by_value(plain, protocol=5)

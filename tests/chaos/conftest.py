@@ -1,20 +1,22 @@
-"""Fixtures for servers of a test's own."""
+"""Fixtures: a server, and a way to it that can be cut."""
 
-from collections.abc import Iterator
+from __future__ import annotations
 
 import pytest
 
-from tests.clock import Clock
-from tests.connect.ledger import Keeper
+from tests.backends import Keeper, Servers
+from tests.proxy import CuttingProxy
+from tests.servers import Server
+from tests.store.connect.ledger import ONE_SERVER_KINDS
+
+
+@pytest.fixture(params=ONE_SERVER_KINDS)
+def server(request: pytest.FixtureRequest, servers: Servers) -> Server:
+    found = servers.get(request.param)
+    assert isinstance(found, Server)
+    return found
 
 
 @pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    """keeper.keep(server) stops it when the test is over."""
-    with Keeper() as found:
-        yield found
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def proxy(server: Server, keeper: Keeper) -> CuttingProxy:
+    return keeper.keep(CuttingProxy("127.0.0.1", server.port))

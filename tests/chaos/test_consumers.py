@@ -7,12 +7,13 @@ import pytest
 import redis
 
 from redis_acker import Acker, Completion, new_edges
-from redis_acker.ids import U64Array
-from redis_acker.streams import GROUP, OutcomeReader
-from tests.backends import Servers
+from redis_acker.store.ids import U64Array
+from redis_acker.store.shards import GROUP
+from redis_acker.store.streams import EventReader
+from tests.backends import Keeper, Servers
 from tests.chaos.workers import Process, hold_outcomes
-from tests.connect.ledger import ONE_SERVER_KINDS, SPOUT, Keeper, sorted_roots
 from tests.servers import Server
+from tests.store.connect.ledger import ONE_SERVER_KINDS, SPOUT, sorted_roots
 from tests.waiting import wait_until
 
 ENTRIES = 250
@@ -38,7 +39,7 @@ def stream(acker: Acker) -> str:
     """The key of the completions, with a group that has read nothing yet."""
     with acker.completions(SPOUT) as reader:
         assert reader.read() == []
-    return acker.shard_keys[0].completions(acker.spout_number(SPOUT))
+    return acker.shards.keys[0].completions(acker.spout_number(SPOUT))
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def held_by(client: redis.Redis, stream: str, consumer: str) -> int:
     return len(client.xpending_range(stream, GROUP, "-", "+", 10_000, consumer))
 
 
-def read_all(reader: OutcomeReader[Completion]) -> list[Completion]:
+def read_all(reader: EventReader[Completion]) -> list[Completion]:
     found = []
     while outcomes := reader.read():
         found += outcomes

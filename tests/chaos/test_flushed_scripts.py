@@ -12,8 +12,8 @@ import pytest
 from redis_acker import Acker, Rotator, new_edges
 from tests.backends import Servers
 from tests.clock import Clock
-from tests.connect.ledger import SPOUT, TIMEOUT_MS, completed, failed, start_roots
 from tests.servers import Cluster, Server
+from tests.store.connect.ledger import SPOUT, TIMEOUT_MS, completed, failed, start_roots
 
 EVERY_S = 0.002
 

@@ -10,20 +10,21 @@ import redis
 
 from redis_acker import Acker, Rotator, new_edges
 from redis_acker.errors import MemoryFull
-from redis_acker.ids import U64Array
+from redis_acker.store.ids import U64Array
+from redis_acker.store.progress import PENDING, SUNK, Place, RunAbout, RunProgress, field_of
+from tests.backends import Keeper
 from tests.clock import Clock
-from tests.connect.ledger import (
+from tests.servers import Server, start_server
+from tests.store.connect.ledger import (
     ONE_SERVER_KINDS,
     SPOUT,
     TICK_MS,
     TIMEOUT_MS,
-    Keeper,
     completed,
     failed,
     keyspace,
     sorted_roots,
 )
-from tests.servers import Server, start_server
 
 ROOM_BYTES = 4_000_000
 BLOCK = 100
@@ -139,11 +140,9 @@ def test_a_rotation_that_has_to_wait_for_a_drain_waits_while_memory_is_full(
     fill(acker, client)
     for _ in range(3):
         clock.advance(TICK_MS)
-        rotate = acker.block_command("rotate", 0, [], [TICK_MS])
-        assert acker.transport.run_one(rotate)[0] == b"turned"
+        assert acker.shards.rotate(0, TICK_MS)[0] == "turned"
     clock.advance(TICK_MS)
-    rotate = acker.block_command("rotate", 0, [], [TICK_MS])
-    assert acker.transport.run_one(rotate)[0] == b"waiting"
+    assert acker.shards.rotate(0, TICK_MS)[0] == "waiting"
     assert acker.stats().shards[0].waits == 1
 
 
@@ -182,3 +181,31 @@ def test_an_init_of_many_blocks_that_was_refused_half_way_can_be_repeated(acker:
     assert (inits.initialised, inits.duplicates) == (count - stored, stored)
     assert acker.ack(roots, edges).completed == count
     assert completed(acker) == roots.tolist()
+
+
+def test_a_run_begins_no_portion_while_memory_is_full_but_goes_on_with_those_it_has(
+    acker: Acker, client: redis.Redis, clock: Clock
+) -> None:
+    run = RunProgress(acker, acker.spout_number(SPOUT))
+    run.start("run", RunAbout(SPOUT, clock.now_ms, "here", 2, "", ""))
+    sunk, pending = (Place(field_of(0, number), 0, 0) for number in range(2))
+    portions = [run.begin(place, BLOCK, 1) for place in (sunk, pending)]
+    fill(acker, client)
+    sequences = client.hgetall(acker.shards.keys[0].sequences)
+    with pytest.raises(MemoryFull):
+        run.begin(Place(field_of(0, 2), 0, 0), BLOCK, 1)
+    for place, portion in zip((sunk, pending), portions, strict=True):
+        assert run.reach(place, portion, PENDING) == "kept"
+    be_full(client)
+    assert run.reach(sunk, portions[0], SUNK, failed=3) == "kept"
+    be_full(client)
+    with pytest.raises(MemoryFull):
+        run.begin(Place(sunk.partition, BLOCK, 1), BLOCK, 2)
+    assert client.hgetall(acker.shards.keys[0].sequences) == sequences
+    be_full(client)
+    left = run.leave(pending.partition)
+    assert left is not None
+    assert left.tolist() == run.roots_of(portions[1].first, BLOCK).tolist()
+    client.config_set("maxmemory", 0)
+    assert run.begin(Place(sunk.partition, BLOCK, 1), BLOCK, 2).state == "new"
+    assert [(one.done, one.failed, one.rows) for one in run.read()[1]] == [(BLOCK, 3, BLOCK), (0, 0, 0)]

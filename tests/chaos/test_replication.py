@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from redis_acker import Acker, Rotator, new_edges
+from tests.backends import Keeper
 from tests.clock import Clock
-from tests.connect.ledger import ONE_SERVER_KINDS, SPOUT, TICK_MS, Keeper, keyspace, run_every_operation, start_roots
 from tests.servers import HOST, Server, start_server
+from tests.store.connect.ledger import ONE_SERVER_KINDS, SPOUT, TICK_MS, keyspace, run_every_operation, start_roots
 from tests.waiting import wait_until
 
 

@@ -11,21 +11,21 @@ import pytest
 
 from redis_acker import Acker, Rotator, new_edges
 from redis_acker.errors import SettingsMismatch
-from redis_acker.ids import U64Array
+from redis_acker.store.ids import U64Array
+from tests.backends import Keeper
 from tests.clock import Clock
-from tests.connect.ledger import (
+from tests.servers import Server, start_server
+from tests.store.connect.ledger import (
     ONE_SERVER_KINDS,
     SPOUT,
     TICK_MS,
     TIMEOUT_MS,
-    Keeper,
     completed,
     failed,
     keyspace,
     sorted_roots,
     start_roots,
 )
-from tests.servers import Server, start_server
 from tests.waiting import wait_until
 
 EVERY_WRITE_TO_DISK = ("--appendonly", "yes", "--appendfsync", "always")

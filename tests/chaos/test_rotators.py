@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from redis_acker import Acker, Rotator, new_edges
-from redis_acker.rotator import DRAIN_ROOTS
-from tests.backends import Servers
+from redis_acker.store.rotator import DRAIN_COST
+from tests.backends import Keeper, Servers
 from tests.chaos.workers import Process, barrier, drain_slowly, drain_until_empty, rotate_until_empty
 from tests.clock import Clock
-from tests.connect.ledger import SPOUT, TICK_MS, TIMEOUT_MS, Keeper, failed, start_roots
 from tests.servers import start_server
+from tests.store.connect.ledger import SPOUT, TICK_MS, TIMEOUT_MS, failed, start_roots
 from tests.waiting import wait_until
 
 
@@ -107,7 +107,7 @@ def test_roots_that_expire_all_at_once_are_drained_in_bounded_steps(
         with acker.failures(SPOUT) as reader:
             while outcomes := reader.read():
                 # What one call may do is bounded by the roots it moves.
-                assert max(map(len, outcomes)) <= DRAIN_ROOTS
+                assert max(map(len, outcomes)) <= DRAIN_COST
                 found += [int(root) for outcome in outcomes for root in outcome.roots]
                 reader.release(outcomes)
         assert sorted(found) == roots.tolist()

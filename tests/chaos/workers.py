@@ -9,7 +9,8 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from redis_acker import Acker, Rotator, rotator
+from redis_acker import Acker, Rotator
+from redis_acker.store import rotator
 
 LONGEST_S = 60
 
@@ -65,7 +66,7 @@ def drain_until_empty(url: str, namespace: str, now_ms: int, start: Any = None) 
 
 def drain_slowly(url: str, namespace: str, now_ms: int) -> None:
     """Drains one block at a time, so that there are many points at which it can be killed."""
-    rotator.DRAIN_BLOCKS = 1
+    rotator.DRAIN_COST = 1
     with Acker(url, namespace=namespace, create=False, clock=lambda: now_ms) as acker:
         while acker.pending_count() > 0:
             Rotator(acker).once()

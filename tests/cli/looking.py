@@ -7,7 +7,7 @@ import subprocess
 from typing import Any
 
 from redis_acker import Acker, new_edges
-from redis_acker.ids import U64Array
+from redis_acker.store.ids import U64Array
 from tests.cli.runs import redis_acker
 
 COUNT = 20

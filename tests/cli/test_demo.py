@@ -5,12 +5,13 @@ import os
 import re
 import signal
 import subprocess
+import urllib.request
 from dataclasses import replace
 
 import pytest
 
-from spark_integration.demo import Books
-from tests.cli.runs import SCRIPT, redis_acker
+from spark_integration.demo import Balance
+from tests.cli.runs import SCRIPT, killed_by_an_error, redis_acker
 from tests.waiting import wait_until
 
 #: Starting Spark takes seconds, and many seconds on a busy machine.
@@ -30,12 +31,16 @@ def test_every_message_is_completed_or_dead_and_every_word_is_counted() -> None:
     assert (books["messages"], books["completed"], books["dead"], books["failed_attempts"]) == (2000, 1980, 20, 60)
     assert (books["pending"], books["lost"]) == (0, 0)
     assert books["words"] == books["expected_words"] == 19_800
+    killed = books["killed"]
+    assert killed["completed"] == killed["delivered"] == 2000
+    assert 0 < killed["completed_before"] < 2000
 
 
 @pytest.mark.full
 def test_what_is_kept_can_be_looked_at_with_the_commands_that_it_names() -> None:
     """As a new user would: read what the demo says, and type that into a second terminal."""
-    with subprocess.Popen([SCRIPT, "demo", "--messages", "500", "--keep"], env=ALONE, stdout=subprocess.PIPE) as demo:
+    demo = subprocess.Popen([SCRIPT, "demo", "--messages", "500", "--keep"], env=ALONE, stdout=subprocess.PIPE)
+    with demo, killed_by_an_error(demo):
         assert demo.stdout is not None
         lines = []
         for line in iter(demo.stdout.readline, b""):
@@ -44,7 +49,7 @@ def test_what_is_kept_can_be_looked_at_with_the_commands_that_it_names() -> None
                 break
         text = "".join(lines)
         assert "The books balance." in text
-        assert max(len(line) for line in text.partition("A spout")[0].splitlines()) <= 80
+        assert max(len(line) for line in text.partition("\nSpout ")[0].splitlines()) <= 80
         [url] = set(re.findall(r"--url (\S+)", text))
         options = ("--url", url, "-n", "demo")
         try:
@@ -54,6 +59,9 @@ def test_what_is_kept_can_be_looked_at_with_the_commands_that_it_names() -> None
             assert "cannot split" in redis_acker("dead", "list", *options).stdout
             root = json.loads(redis_acker("pending", "--json", "--limit", "1", *options).stdout)["root"]
             assert redis_acker("inspect", root, *options).returncode == 0
+            [address] = re.findall(r"In a browser: (http://127\.0\.0\.1:\d+/)", text)
+            with urllib.request.urlopen(address, timeout=30) as page:
+                assert b"<title>redis-acker: demo</title>" in page.read()
         finally:
             demo.send_signal(signal.SIGINT)
         assert demo.wait(60) == 0
@@ -71,12 +79,12 @@ def test_without_java_the_demo_says_what_to_install() -> None:
     ran = redis_acker("demo", JAVA_HOME="/nowhere")
 
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith("Error: The demo needs Java 17 or newer for Spark, and finds none: install it")
+    assert ran.stderr.startswith("Error: The demo needs Java 17 or newer for Spark, and there is none: install it")
 
 
 @pytest.mark.parametrize("fault", [{"completed": 9}, {"pending": 1}, {"lost": 1}, {"words": 99}], ids=str)
 def test_books_with_a_fault_do_not_balance(fault: dict[str, int]) -> None:
-    right = Books(
+    right = Balance(
         messages=15,
         completed=10,
         dead=5,

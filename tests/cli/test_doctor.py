@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redis_acker.roles import ROLES
+from redis_acker.store.roles import ROLES
 from redis_acker.views import rights
 from redis_acker.views.rights import missing_rights
 from tests.backends import Servers
@@ -145,7 +145,7 @@ def test_an_unknown_namespace_is_warned_of(market: Market) -> None:
 
 
 def test_a_rotation_that_is_overdue_is_bad_while_roots_are_pending(market: Market) -> None:
-    [keys] = market.acker.shard_keys
+    [keys] = market.acker.shards.keys
     market.acker.servers.client(0).hset(keys.meta, "turned_ms", int(time.time() * 1000) - 3_600_000)
     found = findings(market, code=1)["rotation"]
 
@@ -154,7 +154,7 @@ def test_a_rotation_that_is_overdue_is_bad_while_roots_are_pending(market: Marke
 
 
 def test_a_stream_that_nobody_reads_is_warned_of_until_somebody_does(market: Market) -> None:
-    [keys] = market.acker.shard_keys
+    [keys] = market.acker.shards.keys
     client: Any = market.acker.servers.client(0)
     stream = keys.completions(market.acker.spout_number("orders"))
     fields = client.xrange(stream)[0][1]
@@ -163,7 +163,7 @@ def test_a_stream_that_nobody_reads_is_warned_of_until_somebody_does(market: Mar
     client.xadd(stream, fields, id=f"{an_hour_ago}-1")
     found = findings(market)["streams"]
     assert found["where"] == "completions of orders"
-    assert found["text"].endswith("; a reader was last seen: never")
+    assert found["text"].endswith("; last reader seen: never")
 
     with market.acker.completions("orders") as completions:
         completions.read()

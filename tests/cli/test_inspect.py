@@ -5,7 +5,7 @@ import re
 import pytest
 
 from redis_acker import new_edge
-from redis_acker.retries import DeadLetter, FailedAttempt, Retry, RetryBook
+from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry, RetryBook
 from tests.cli.looking import Market
 from tests.cli.runs import redis_acker
 
@@ -52,7 +52,7 @@ def test_programs_get_one_object(market: Market) -> None:
 @pytest.mark.parametrize("form", ["{0}", "0x{0:x}", "0X{0:X}", "{0:016x}", "{1}"])
 def test_a_root_may_be_written_in_many_ways(market: Market, form: str) -> None:
     top_bit = market.acker.allocate("spout-with-a-high-number", 1)  # the spout is in the top bits
-    root = max(int(market.roots[7]), int(top_bit[0]))
+    root = max(int(market.roots[7]), int(top_bit[0])) | 0xA  # without a letter, 16 digits are decimal
 
     found = market.run("inspect", form.format(root, root - (1 << 64) if root >= 1 << 63 else root), "--json")
 
@@ -99,7 +99,7 @@ def test_a_root_that_completed_is_shown_while_its_event_is_in_the_stream_and_aft
         assert sum(len(one) for one in completions.consume()) == 5
 
     shown = fields(market.text("inspect", str(market.roots[0])))
-    assert shown["final event"] == "no longer in a stream: it has been read, or was not asked for"
+    assert shown["final event"] == "no longer in a stream: it was read, or not asked for"
     assert market.document("inspect", str(market.roots[0]))["event"] is None
 
 
@@ -126,7 +126,7 @@ def test_an_orphan_is_shown_with_its_ack_val(market: Market) -> None:
     market.acker.ack(root, edge)
 
     shown = fields(market.text("inspect", str(root)))
-    assert shown["state"] == "orphan: acks or fails came, its init has not"
+    assert shown["state"] == "orphan: has acks or fails, but no init yet"
     assert shown["ack val"] == f"0x{edge:016x}"
 
 

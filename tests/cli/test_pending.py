@@ -67,7 +67,7 @@ def test_filters_by_age_and_shard(market: Market) -> None:
         (["--spout", "nobody"], 4, "has no spout 'nobody': it has ['orders', 'payments']."),
         (["--shard", "1"], 2, "has shards 0 to 0, not 1."),
         (["--older-than", "soon"], 2, "'soon' is not a duration: use for example 90s, 5m, 2h or plain seconds."),
-        (["--all", "--limit", "3"], 2, "--all has no limit"),
+        (["--all", "--limit", "3"], 2, "--all means no limit"),
         (["--namespace", "no-such"], 4, "Namespace 'no-such' does not exist"),
     ],
 )

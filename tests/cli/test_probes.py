@@ -23,8 +23,8 @@ def server() -> Iterator[Server]:
     found.stop()
 
 
-def test_health_is_well_when_the_server_answers(market: Market) -> None:
-    assert market.text("health") == "Well: the server answered.\n"
+def test_health_is_ok_when_the_server_answers(market: Market) -> None:
+    assert market.text("health") == "OK: the server answered.\n"
     assert market.document("health") == {"schema": 1, "kind": "health", "servers": 1, "shards": 1}
 
 
@@ -37,11 +37,11 @@ def test_health_does_not_ask_for_the_namespace(market: Market) -> None:
 def test_every_server_of_several_and_every_node_of_a_cluster_is_asked(servers: Servers, namespace: str) -> None:
     urls = [servers.get(kind).url for kind in ("redis-7.0", "valkey-9.1")]
     ran = redis_acker("health", *(word for url in urls for word in ("--url", url)), "-n", namespace)
-    assert (ran.returncode, ran.stdout) == (0, "Well: all 2 servers answered.\n")
+    assert (ran.returncode, ran.stdout) == (0, "OK: all 2 servers answered.\n")
     ran = redis_acker("health", "-n", namespace, REDIS_ACKER_URL=",".join(urls))
-    assert ran.stdout == "Well: all 2 servers answered.\n"
+    assert ran.stdout == "OK: all 2 servers answered.\n"
     ran = redis_acker("health", "-n", namespace, "--url", servers.get("cluster").url)
-    assert (ran.returncode, ran.stdout) == (0, "Well: all 3 servers answered.\n")
+    assert (ran.returncode, ran.stdout) == (0, "OK: all 3 servers answered.\n")
 
 
 @pytest.mark.parametrize("command", ["health", "ready"])
@@ -81,7 +81,7 @@ def test_a_wrong_password_is_one_line_with_exit_code_3(command: str, server: Ser
 
 
 def test_a_namespace_that_takes_work_is_ready(market: Market) -> None:
-    assert market.text("ready") == "Ready: 1 shard, memory left, rotation in time.\n"
+    assert market.text("ready") == "Ready: 1 shard, memory left, rotation on time.\n"
     assert market.document("ready") == {
         "schema": 1,
         "kind": "ready",
@@ -100,7 +100,7 @@ def test_a_namespace_that_does_not_exist_is_not_ready(market: Market) -> None:
 
 
 def test_a_namespace_whose_rotation_is_overdue_is_not_ready(market: Market) -> None:
-    [keys] = market.acker.shard_keys
+    [keys] = market.acker.shards.keys
     market.acker.servers.client(0).hset(keys.meta, "turned_ms", int(time.time() * 1000) - 3_600_000)
     ran = market.run("ready", "--json")
 
@@ -112,9 +112,9 @@ def test_a_namespace_whose_rotation_is_overdue_is_not_ready(market: Market) -> N
 def test_a_namespace_that_has_lost_a_shard_is_not_ready(servers: Servers, namespace: str) -> None:
     url = servers.get("redis-7.0").url
     with Acker(url, namespace=namespace, shards=2) as acker:
-        acker.servers.client(1).delete(acker.shard_keys[1].meta)
+        acker.servers.client(1).delete(acker.shards.keys[1].meta)
         ran = redis_acker("ready", "-n", namespace, "--url", url)
-        acker.servers.client(0).delete(acker.shard_keys[0].meta)
+        acker.servers.client(0).delete(acker.shards.keys[0].meta)
 
     assert (ran.returncode, ran.stderr) == (1, "Error: Shard 1 is missing: its server has lost its data.\n")
 

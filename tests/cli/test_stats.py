@@ -11,9 +11,9 @@ import time
 import pytest
 
 from redis_acker import new_edges
-from redis_acker.retries import FailedAttempt, Retry, RetryBook
+from redis_acker.retries.book import FailedAttempt, Retry, RetryBook
 from tests.cli.looking import Market
-from tests.cli.runs import SCRIPT, Terminal
+from tests.cli.runs import PATIENCE_S, SCRIPT, Terminal, killed_by_an_error
 
 
 def tables(text: str) -> dict[str, dict[str, str]]:
@@ -89,11 +89,11 @@ def test_rates_are_measured_over_the_interval(market: Market) -> None:
 
 
 def test_a_rotation_that_is_overdue_is_said_in_words(market: Market) -> None:
-    [keys] = market.acker.shard_keys
+    [keys] = market.acker.shards.keys
     client = market.acker.servers.client(0)
     client.hset(keys.meta, "turned_ms", int(time.time() * 1000) - 3_600_000)
 
-    assert re.search("rotation is 55m [0-9]+s overdue: does a rotator run", market.text("stats", "--interval", "1ms"))
+    assert re.search("rotation is 55m [0-9]+s overdue: is a rotator running", market.text("stats", "--interval", "1ms"))
 
 
 def test_one_frame_of_top_is_what_stats_shows(market: Market) -> None:
@@ -110,7 +110,8 @@ def test_in_a_pipe_top_prints_a_frame_at_every_interval_until_ctrl_c(market: Mar
         assert top.stderr
         frames = [json.loads(top.stdout.readline()) for _ in range(3)]
         top.send_signal(signal.SIGINT)
-        left = top.stderr.read()
+        with killed_by_an_error(top):
+            _, left = top.communicate(timeout=PATIENCE_S)
 
     assert [one["pending"] for one in frames] == [16, 16, 16]
     assert (top.returncode, left) == (0, "")
@@ -121,9 +122,12 @@ def test_on_a_terminal_top_is_live_and_ends_with_q_or_ctrl_c(market: Market, key
     screen, keyboard = pty.openpty()
     command = [SCRIPT, "top", "--interval", "100ms", "--url", market.url, "-n", market.namespace]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "30"}
-    with subprocess.Popen(
-        command, stdin=keyboard, stdout=keyboard, stderr=keyboard, env=environment, start_new_session=True
-    ) as top:
+    with (
+        subprocess.Popen(
+            command, stdin=keyboard, stdout=keyboard, stderr=keyboard, env=environment, start_new_session=True
+        ) as top,
+        killed_by_an_error(top),
+    ):
         os.close(keyboard)
         terminal = Terminal(screen)
         terminal.read_until("q quits")

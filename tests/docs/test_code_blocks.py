@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from redis_acker.embedded import EmbeddedServer
+from redis_acker.server.embedded import EmbeddedServer
 from tests.docs.pages import PAGES, ROOT, Block, blocks, name_of
 
 KINDS = {"python", "output", "sh", "text"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from redis_acker.message_ids import MessageId
+from redis_acker.store.message_ids import MessageId
 from tests.backends import Servers
 from tests.driver.world import World
 from tests.servers import Server, start_server

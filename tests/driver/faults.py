@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from redis_acker import Acker, Anchors, Message, Spout, TaskContext
-from redis_acker.collector import Router
+from redis_acker.components.component import Router
 from redis_acker.errors import ServerUnavailable
-from redis_acker.message_ids import MessageId
-from redis_acker.transport import Command
+from redis_acker.store.message_ids import MessageId
+from redis_acker.store.transport import Command
 
 
 class Killed(BaseException):
@@ -71,7 +71,7 @@ def _do_not_answer() -> None:
 
 def watched_acker(acker: Acker, points: Points) -> Acker:
     """The acker, with a point before and after each command that it sends."""
-    run = acker.transport.run
+    run = acker.shards.transport.run
 
     def run_watched(commands: Iterable[Command], *, retry_for_s: float | None = None) -> list[Any]:
         try:
@@ -81,10 +81,10 @@ def watched_acker(acker: Acker, points: Points) -> Acker:
                 for reply in points.around(name_of(command), lambda one: run([one], retry_for_s=retry_for_s), command)
             ]
         except ServerUnavailable:
-            acker.transport.troubles += 1
+            acker.shards.transport.troubles += 1
             raise
 
-    setattr(acker.transport, "run", run_watched)  # noqa: B010 -- mypy takes no assignment to a method
+    setattr(acker.shards.transport, "run", run_watched)  # noqa: B010 -- mypy takes no assignment to a method
     return acker
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import redis
 
 from redis_acker import Acker, Anchors, RetryPolicy, Rotator, SpoutDriver
-from redis_acker.lease import SpoutTaken
-from redis_acker.message_ids import MessageId
+from redis_acker.errors import SpoutTaken
+from redis_acker.store.message_ids import MessageId
 from tests.driver.faults import Points, WatchedRouter, WatchedSpout, watched_acker
 from tests.driver.source import Disk, DurableSpout
 from tests.driver.world import SPOUT

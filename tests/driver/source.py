@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from redis_acker import Message, Spout, TaskContext
-from redis_acker.message_ids import MessageId
+from redis_acker.store.message_ids import MessageId
 
 
 class Disk:
@@ -75,3 +75,19 @@ class DurableSpout(Spout):
 
     def close(self) -> None:
         self.is_open = False
+
+
+class Forgetful(DurableSpout):
+    """A source that does not hand out by itself what it had handed out before a restart, as one with a cursor."""
+
+    def open(self, context: TaskContext) -> None:
+        super().open(context)
+        self._waiting.clear()
+        self._handed_out.update(self.disk.plans)
+
+
+class Deaf(Forgetful):
+    """A source that does not hand out again what it is asked for."""
+
+    def fail(self, message_id: MessageId) -> None:
+        self.asked = message_id

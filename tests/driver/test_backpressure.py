@@ -8,10 +8,12 @@ from itertools import count
 
 import pytest
 
+from redis_acker import RetryPolicy
 from redis_acker.errors import BadInput, MemoryFull
-from redis_acker.message_ids import MessageId
+from redis_acker.store.message_ids import MessageId
 from tests.driver.conftest import NewWorld
 from tests.driver.faults import Points
+from tests.driver.source import DurableSpout
 from tests.driver.test_kills import watched_driver
 from tests.driver.world import MANY_ROUNDS, ROUND_MS, World
 from tests.servers import Server
@@ -42,7 +44,7 @@ def test_no_more_than_max_pending_roots_are_ever_unfinished(
     assert most == 7
     assert driver.counters.waited > 0
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warnings == ["Spout orders waits: max_pending=7 roots are unfinished."]
+    assert warnings == ["Spout orders waits: max_pending=7 messages are unfinished."]
     world.check()
 
 
@@ -180,3 +182,26 @@ def test_a_driver_that_is_started_while_memory_is_full_settles_what_is_finished(
     world.live(second)
     second.close()
     world.check()
+
+
+@pytest.mark.parametrize("max_pending", [1, 2, 7])
+def test_replays_leave_room_for_first_attempts(new_world: NewWorld, max_pending: int) -> None:
+    """As many messages as there are keep failing, and each of their pauses is over at once."""
+    failing, good = range(100), range(100, 150)
+    world = new_world({**dict.fromkeys(failing, "fail"), **dict.fromkeys(good, "complete")})
+    world.policy = RetryPolicy(max_attempts=60_000, first_ms=0, jitter=0)
+    driver = world.new_driver(spout=ReplaysFirst(world.disk), max_pending=max_pending)
+    driver.open()
+    for _ in range(400):
+        driver.step()
+        world.work()
+    driver.close()
+    assert set(good) <= world.disk.settled.keys()
+
+
+class ReplaysFirst(DurableSpout):
+    """Hands out what failed before anything new."""
+
+    def fail(self, message_id: MessageId) -> None:
+        super().fail(message_id)
+        self._waiting.rotate(1)

@@ -6,7 +6,7 @@ import pytest
 
 from redis_acker import SpoutDriver
 from redis_acker.errors import ServerUnavailable
-from redis_acker.message_ids import MessageId
+from redis_acker.store.message_ids import MessageId
 from tests.driver.conftest import NewWorld
 from tests.driver.faults import unavailable
 from tests.driver.test_kills import watched_driver

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from redis_acker import RetryPolicy, SpoutDriver
-from redis_acker.message_ids import MessageId
+from redis_acker.store.message_ids import MessageId
 from tests.driver.conftest import NewWorld
 from tests.driver.faults import Killed, Points, WatchedRouter, WatchedSpout, killing_at, no_faults, watched_acker
 from tests.driver.source import DurableSpout

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from redis_acker import SpoutDriver, TaskContext
-from redis_acker import lease as lease_module
-from redis_acker.errors import ServerUnavailable
-from redis_acker.lease import Lease, SpoutTaken
+from redis_acker.errors import ServerUnavailable, SpoutTaken
+from redis_acker.store import lease as lease_module
+from redis_acker.store.lease import Lease
 from tests.driver.conftest import NewWorld
 from tests.driver.faults import unavailable, watched_acker
 from tests.driver.source import DurableSpout
@@ -71,7 +71,7 @@ def test_a_driver_that_waits_takes_over_when_the_first_ends(
     first = open_driver(world)
     first.step()
     second = world.new_driver(wait_for_lease=True)
-    with caplog.at_level(logging.INFO, "redis_acker.lease"):
+    with caplog.at_level(logging.INFO, "redis_acker.store.lease"):
         thread, stop = in_thread(second.run)
         wait_until(lambda: "waits for its turn: it is driven by" in caplog.text)
     first.close()

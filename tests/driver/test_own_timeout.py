@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from redis_acker import RetryPolicy, SpoutDriver
-from redis_acker.message_ids import MessageId
-from redis_acker.retries import FailedAttempt, Retry, RetryBook
+from redis_acker.retries.book import FailedAttempt, Retry, RetryBook
+from redis_acker.store.message_ids import MessageId
+from redis_acker.store.streams import Cause
 from tests.driver.conftest import NewWorld
 from tests.driver.world import SPOUT, TICK_MS, TIMEOUT_MS, World
 
@@ -163,7 +164,7 @@ def test_a_late_event_of_a_root_that_was_given_up_is_ignored(
     assert world.disk.settled == ({1: "acked"} if replay_is_done else {})
     world.live(driver)
     driver.close()
-    assert driver.counters.completed == 1
+    assert driver.counters.acked == 1
     assert world.attempts_at(1) == [1, 2]
     world.check()
 
@@ -187,3 +188,35 @@ def test_a_root_whose_failure_is_noted_but_that_is_pending_again_is_not_waited_f
     second.close()
     assert world.attempts_at(1) == [1, 2]
     world.check()
+
+
+def test_what_the_store_lost_while_a_component_has_it_names_that(new_world: NewWorld) -> None:
+    world = new_world({1: "complete"})
+    world.policy = RetryPolicy(max_attempts=1)
+    driver = world.new_driver(holders=lambda roots: dict.fromkeys(roots, Cause("parse", "it is there")))
+    driver.open()
+    driver.step()
+    lose_everything(world)
+    world.clock.advance(OWN_TIMEOUT_MS)
+    driver.step()
+    [attempt] = world.dead_letters()[1].history
+    assert attempt.component == "parse"
+    assert attempt.error == f"the store has lost it: no final event for {OWN_TIMEOUT_MS} ms; it is there"
+
+
+def test_a_timeout_of_what_an_earlier_driver_emitted_says_so(new_world: NewWorld) -> None:
+    world = new_world({1: "complete"})
+    world.policy = RetryPolicy(max_attempts=1)
+    first = world.new_driver()
+    first.open()
+    first.step()
+    first.close()
+    second = world.new_driver()
+    second.open()
+    second.step()
+    for _ in range(3):
+        world.pass_time(TICK_MS)
+    second.step()
+    [attempt] = world.dead_letters()[1].history
+    assert (attempt.reason, attempt.component) == ("timeout", "")
+    assert attempt.error == f"an earlier run of {SPOUT} emitted it and ended; it timed out after {3 * TICK_MS} ms"

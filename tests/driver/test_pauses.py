@@ -11,9 +11,9 @@ from itertools import count
 
 import pytest
 
-from redis_acker import lease
-from redis_acker.lease import SpoutTaken
-from redis_acker.message_ids import MessageId
+from redis_acker.errors import SpoutTaken
+from redis_acker.store import lease
+from redis_acker.store.message_ids import MessageId
 from tests.driver.conftest import NewWorld
 from tests.driver.faults import Points
 from tests.driver.test_kills import watched_driver
@@ -27,9 +27,9 @@ FAREWELL = {"lease", "close", "unlease"}
 ROUNDS_OF_A_LOST_ROOT = 5
 """Rounds after which a root that nobody works on has timed out."""
 
-HARMLESS = {"HSCAN", "HGETALL", "HGET", "page", "allocate"}
+HARMLESS = {"HSCAN", "HGETALL", "HMGET", "page", "allocate"}
 
-SAME_CALL = ({"XREADGROUP", "XAUTOCLAIM", "join"}, {"HGET", "HSET"})
+SAME_CALL = ({"XREADGROUP", "XAUTOCLAIM", "join"}, {"HMGET", "bury"})
 """Commands that may follow each other without a look at the lease."""
 
 
@@ -109,5 +109,5 @@ def check(world: World, paused: PausedDriver) -> None:
         assert len(world.disk.mistakes) <= 1
         world.disk.mistakes.clear()
     if when == "before" and what == "HSET":
-        world.client.delete(world.acker.shard_keys[0].retries(world.acker.spout_number(SPOUT)))
+        world.client.delete(world.acker.shards.keys[0].retries(world.acker.spout_number(SPOUT)))
     world.check()

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from redis_acker.message_ids import MessageId
-from redis_acker.retries import DeadLetters, RetryBook
+from redis_acker.retries.book import RetryBook
+from redis_acker.retries.dead_letters import DeadLetters
+from redis_acker.store.message_ids import MessageId
 from tests.backends import Servers
 from tests.driver.processes import TAKEN, Surroundings
 from tests.driver.world import SPOUT

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from redis_acker import Message, Spout, SpoutDriver
-from redis_acker.errors import BadInput
-from redis_acker.message_ids import MAX_ID_BYTES, MessageId
+from redis_acker.errors import BadInput, ServerUnavailable
+from redis_acker.store.message_ids import MAX_ID_BYTES, MessageId
 from tests.driver.conftest import NewWorld
+from tests.driver.faults import unavailable, watched_acker
 from tests.driver.source import DurableSpout
 from tests.driver.world import Router, World
 
@@ -114,6 +115,25 @@ def test_a_message_that_was_finished_while_no_driver_ran_is_settled_and_not_emit
     assert world.disk.settled == {1: "acked" if plan == "complete" else "dead"}, "it is told again"
     second.close()
     assert world.attempts_at(1) == [1]
+    world.check()
+
+
+def test_a_finished_message_is_not_emitted_though_an_error_stops_the_rest_of_its_batch(new_world: NewWorld) -> None:
+    world = new_world({1: "complete"})
+    first = open_driver(world, DurableSpout(world.disk))
+    first.step()
+    first.close()
+    world.work()
+    world.disk.plans[2] = "complete"
+    points = unavailable(lambda number, where: where == "before allocate" and not points.hits)
+    second = world.new_driver(watched_acker(world.new_acker(), points), spout=SlowToForget(world.disk))
+    second.open()
+    second.step()
+    with pytest.raises(ServerUnavailable):
+        second.step()
+    world.live(second)
+    second.close()
+    assert (world.attempts_at(1), world.attempts_at(2)) == ([1], [1])
     world.check()
 
 

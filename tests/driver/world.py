@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from redis_acker import Acker, Anchors, RetryPolicy, Rotator, SpoutDriver
-from redis_acker.message_ids import MessageId
-from redis_acker.retries import DeadLetter, DeadLetters
+from redis_acker.retries.book import DeadLetter
+from redis_acker.retries.dead_letters import DeadLetters
+from redis_acker.store.message_ids import MessageId
 from tests.clock import Clock
 from tests.driver.source import Disk, DurableSpout
 
@@ -99,7 +100,7 @@ class World:
         self.rotator.once()
 
     def let_lease_run_out(self) -> None:
-        self.client.delete(self.acker.shard_keys[0].lease(self.acker.spout_number(SPOUT)))
+        self.client.delete(self.acker.shards.keys[0].lease(self.acker.spout_number(SPOUT)))
 
     # -- the task ------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from redis_acker.scripts import lua_folder
+from redis_acker.store.scripts import lua_folder
 
 SHARD_KEYS = "as in lib/shard.lua"
 
@@ -59,9 +59,16 @@ def code(text: str) -> str:
     return "\n".join(line.partition("--")[0] for line in text.splitlines())
 
 
+def exports(library: str) -> list[str]:
+    """The names that a library says others may use."""
+    lines = re.findall(r"^-- exports: (.+)$", library.partition("\n\n")[0], re.MULTILINE)
+    return [name for line in lines for name in line.split(", ")]
+
+
 def header_lines(text: str) -> list[str]:
+    """Without the lines that say what the file exports and needs, which come first."""
     lines = text.splitlines()
-    first = 1 if lines[0].startswith("-- uses: ") else 0
+    first = next(i for i, line in enumerate(lines) if not line.startswith(("-- exports: ", "-- needs: ")))
     end = next(i for i, line in enumerate(lines) if not line.startswith("--"))
     return lines[first:end]
 

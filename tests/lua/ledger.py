@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from redis_acker import Acker, Completion, Failure, Rotator, new_edges
-from redis_acker.ids import U64Array
-from redis_acker.message_ids import MessageId
-from redis_acker.rotator import Rotation
+from redis_acker.store.ids import U64Array
+from redis_acker.store.message_ids import MessageId
+from redis_acker.store.rotator import Rotation
 from tests.backends import Backend
 from tests.clock import Clock
 
@@ -62,17 +62,15 @@ class Ledger:
         self.clock.advance(ms)
         return self.rotator.once()
 
-    def turn(self, shard: int = 0) -> bytes:
+    def turn(self, shard: int = 0) -> str:
         """One step of rotation without the drain that follows; says what came of it."""
-        command = self.acker.block_command("rotate", shard, [], [self.acker.settings.tick_ms])
-        state: bytes = self.acker.transport.run_one(command)[0]
-        return state
+        return self.acker.shards.rotate(shard, self.acker.settings.tick_ms)[0]
 
     def expire_undrained(self) -> None:
         """Ages all that is pending into the expired bucket, where it waits for a drain."""
         for _ in range(self.acker.settings.buckets):
             self.clock.advance(self.acker.settings.tick_ms)
-            assert [self.turn(shard) for shard in range(self.acker.settings.shards)] == [b"turned"] * len(self.shards)
+            assert [self.turn(shard) for shard in range(self.acker.settings.shards)] == ["turned"] * len(self.shards)
 
     @property
     def shards(self) -> range:

@@ -27,9 +27,7 @@ class Shard:
 
     def drain(self) -> object:
         block = int(self.expired[0]).to_bytes(8, "big")
-        return self.acker.transport.run_one(
-            self.acker.block_command("drain", 0, [self.acker.spout_number(SPOUT)], [block])
-        )
+        return self.acker.shards.drain(0, [([self.acker.spout_number(SPOUT)], block)])
 
 
 OPERATIONS: dict[str, Callable[[Shard], object]] = {
@@ -68,7 +66,7 @@ def test_a_key_of_another_type_is_refused_with_nothing_changed(open_ledger: Open
     ledger = open_ledger(shards=1)
     keys = [
         key
-        for key in ledger.acker.shard_keys[0].with_streams([ledger.acker.spout_number(SPOUT)])
+        for key in ledger.acker.shards.keys[0].with_streams([ledger.acker.spout_number(SPOUT)])
         if ":scratch:" not in key
     ]
     client: Any = ledger.backend.client()

@@ -9,13 +9,15 @@ import pytest
 import redis
 
 from redis_acker import new_edges
-from redis_acker.draining import Choice, Drain
-from redis_acker.lease import Lease
-from redis_acker.owners import Owner
-from redis_acker.replay_requests import ReplayRequests, Requested
-from redis_acker.retries import DeadLetter, DeadLetters, FailedAttempt, RetryBook
-from redis_acker.scripts import script
-from redis_acker.transport import Argument, Command
+from redis_acker.retries.book import DeadLetter, FailedAttempt, RetryBook
+from redis_acker.retries.dead_letters import DeadLetters
+from redis_acker.retries.requests import ReplayRequests, Requested
+from redis_acker.retries.withdrawals import Choice, Owner, Withdrawal, forget_lent
+from redis_acker.store.lease import Lease
+from redis_acker.store.progress import SUNK, Place, RunAbout, RunProgress, field_of
+from redis_acker.store.quarantine import Quarantine
+from redis_acker.store.scripts import script
+from redis_acker.store.transport import Argument, Command
 from tests.backends import Backend, Servers, make_backend
 from tests.lua.conftest import OpenLedger
 from tests.lua.headers import parse, scripts
@@ -45,25 +47,37 @@ def run_everything(ledger: Ledger) -> None:
     lease = Lease(acker, SPOUT)
     lease.renew()
     lease.give_up()
+    work_on_portions(ledger).drop()
     drain_and_replay(ledger)
     for spout in (SPOUT, "payments"):
         ledger.completions(spout)
         ledger.failures(spout)
 
 
+def work_on_portions(ledger: Ledger) -> RunProgress:
+    """Begins, keeps, ends and leaves portions of a run."""
+    run = RunProgress(ledger.acker, ledger.acker.spout_number(SPOUT))
+    run.start("run", RunAbout(SPOUT, ledger.clock.now_ms, "here", 1, "", ""))
+    start = Place(field_of(0, 0), 0, 0)
+    assert run.reach(start, run.begin(start, 100, 1), SUNK) == "kept"
+    assert run.begin(Place(start.partition, 100, 1), 1000, 2).state == "new"
+    left = run.leave(start.partition)
+    assert left is not None
+    assert len(left) == 1000
+    return run
+
+
 def drain_and_replay(ledger: Ledger) -> None:
     """Takes failures by hand, in part and whole, puts them back, asks for replays, also of a dead letter."""
     acker = ledger.acker
-    part = list(Drain(acker, Owner.here("a test"), Choice(spout=SPOUT, limit=3)).batches())
-    assert sum(len(one.failure) for batch in part for one in batch) == 3
-    drain = Drain(acker, Owner("elsewhere", 1, ""), Choice(spout=SPOUT), take_over=True)
-    taken = [one for batch in drain.batches() for one in batch]
-    roots = [root for one in taken for root in one.roots()]
+    assert list(Withdrawal(acker, Owner.here("a test"), Choice(spout=SPOUT, limit=3)).failures())
+    withdrawal = Withdrawal(acker, Owner("elsewhere", 1, ""), Choice(spout=SPOUT), take_over=True)
+    roots = [root for withdrawn in withdrawal.failures() for root in withdrawal.roots_of(withdrawn)]
     assert len({root.root for root in roots}) == len(roots) == 70
     requests, book = ReplayRequests(acker), RetryBook(acker, SPOUT)
     assert requests.request(roots) == Requested(noted=70, again=0)
     assert requests.request(roots) == Requested(noted=0, again=70)
-    requests.confirm(roots)
+    forget_lent(acker, {(root.spout, root.shard) for root in roots})
     letter = DeadLetter("dead", SPOUT, [FailedAttempt(5, "failed", "", "", 1)], False, [1])
     book.bury(letter)
     assert DeadLetters(acker).replay(letter)
@@ -71,8 +85,20 @@ def drain_and_replay(ledger: Ledger) -> None:
         book.accept(request, is_news=True)
     assert len(book.load(requests=False)) == 71
     book.forget(book.load())
-    keys, number = acker.shard_keys[0], acker.spout_number(SPOUT)
-    assert acker.transport.run_one(Command(0, ("DEL", keys.replayed(number)))) == 1
+    keys, number = acker.shards.keys[0], acker.spout_number(SPOUT)
+    assert acker.shards.transport.run_one(Command(0, ("DEL", keys.replayed(number)))) == 1
+    set_aside(ledger)
+
+
+def set_aside(ledger: Ledger) -> None:
+    """An entry and a field that make no sense."""
+    shards, number = ledger.acker.shards, ledger.acker.spout_number(SPOUT)
+    shards.ask(0, "XADD", shards.keys[0].completions(number), "*", "x", "y")
+    shards.ask(0, "HSET", shards.keys[0].retries(number), "x", "y")
+    ledger.completions()
+    assert RetryBook(ledger.acker, SPOUT).load() == {}
+    quarantine = Quarantine(shards)
+    assert [quarantine.remove(one) for one in quarantine] == [True, True]
 
 
 @pytest.fixture
@@ -102,7 +128,7 @@ def test_every_script_runs_on_every_store_as_its_header_says(
         if header.on_shard:
             spouts = args[2]
             assert isinstance(spouts, bytes)
-            assert len(keys) == len(ledger.acker.shard_keys[0].fixed) + len(spouts), name
+            assert len(keys) == len(ledger.acker.shards.keys[0].fixed) + len(spouts), name
             assert args[:2] == [ledger.acker.settings.buckets, args[1]]
         else:
             assert len(keys) == len(header.keys), name
@@ -123,11 +149,14 @@ def test_keys_are_of_the_types_that_the_headers_name(open_ledger: OpenLedger) ->
     ledger.start_one()
     ledger.acker.ack(*ledger.start(1))
     Lease(ledger.acker, SPOUT).renew()
+    run = work_on_portions(ledger)
     client: Any = ledger.backend.client()
     found = {key.decode().partition("}:")[2].partition(":")[0]: client.type(key).decode() for key in all_keys(ledger)}
     assert found == {name: kinds[name] for name in found}
     assert {"heads", "vals", "ids", "finished", "completions", "failures", "sequences", "spouts"} <= set(found)
-    client.delete(ledger.acker.shard_keys[0].lease(ledger.acker.spout_number(SPOUT)))
+    assert "progress" in found
+    run.drop()
+    client.delete(ledger.acker.shards.keys[0].lease(ledger.acker.spout_number(SPOUT)))
 
 
 def all_keys(ledger: Ledger) -> list[bytes]:

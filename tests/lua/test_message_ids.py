@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from redis_acker import new_edges
-from redis_acker.ids import U64Array
+from redis_acker.store.ids import U64Array
 from tests.lua.ledger import SPOUT, TICK_MS, Ledger, as_ints
 
 SIZE = 40

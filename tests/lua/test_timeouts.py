@@ -87,9 +87,9 @@ def test_rotation_needs_no_traffic(ledger: Ledger) -> None:
 def test_a_step_that_is_not_due_is_refused(open_ledger: OpenLedger) -> None:
     ledger = open_ledger(shards=1)
     ledger.clock.advance(TICK_MS - 1)
-    assert ledger.turn() == b"early"
+    assert ledger.turn() == "early"
     ledger.clock.advance(1)
-    assert [ledger.turn() for _ in range(3)] == [b"turned", b"early", b"early"]
+    assert [ledger.turn() for _ in range(3)] == ["turned", "early", "early"]
     assert ledger.count("tick") == 1
 
 
@@ -99,10 +99,10 @@ def test_rotation_waits_for_the_drain_and_says_so(open_ledger: OpenLedger) -> No
     ledger.expire_undrained()
     young, _ = ledger.start_one()
     ledger.clock.advance(TICK_MS)
-    assert [ledger.turn(), ledger.turn()] == [b"waiting", b"waiting"]
+    assert [ledger.turn(), ledger.turn()] == ["waiting", "waiting"]
     assert ledger.count("waits") == 2
     assert ledger.rotator.drain(0)[0] == 20
-    assert ledger.turn() == b"turned"
+    assert ledger.turn() == "turned"
     assert ledger.failed() == as_ints(roots)
     assert ledger.acker.inspect(young).state == "pending"
 
@@ -143,8 +143,8 @@ def test_draining_twice_times_out_once(open_ledger: OpenLedger) -> None:
     roots, _ = ledger.start(3)
     ledger.expire_undrained()
     block = int(roots[0]).to_bytes(8, "big")
-    command = ledger.acker.block_command("drain", 0, [ledger.acker.spout_number(SPOUT)], [block])
-    assert [ledger.acker.transport.run_one(command) for _ in range(2)] == [[3, 0, 0], [0, 0, 0]]
+    part = [ledger.acker.spout_number(SPOUT)], block
+    assert ledger.acker.shards.drain(0, [part, part]) == [[3, 0, 0], [0, 0, 0]]
     assert ledger.failed() == as_ints(roots)
 
 

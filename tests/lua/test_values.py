@@ -62,7 +62,7 @@ def test_roots_with_the_top_bit_set_work(open_ledger: OpenLedger) -> None:
     ledger.acker.ack(roots, edges)
     client: Any = ledger.backend.client()
     for kind in ("completions", "failures"):
-        key = getattr(ledger.acker.shard_keys[0], kind)(0xFFF)
+        key = getattr(ledger.acker.shards.keys[0], kind)(0xFFF)
         assert client.xlen(key)
         client.delete(key)
 
@@ -141,7 +141,7 @@ def test_entries_are_all_or_a_list_or_a_bitmap(open_ledger: OpenLedger) -> None:
     for name, touched in {"all": 160, "few": 9, "many": 10, "one": 1}.items():
         roots, edges = ledger.start(160)
         ledger.acker.ack(roots[-touched:], edges[-touched:])
-        [(_, fields)] = client.xrange(ledger.acker.shard_keys[0].completions(ledger.acker.spout_number(SPOUT)))
+        [(_, fields)] = client.xrange(ledger.acker.shards.keys[0].completions(ledger.acker.spout_number(SPOUT)))
         kinds[name] = fields[b"items"][13]
         assert ledger.completed() == as_ints(roots[-touched:])
     assert kinds == {"all": 0, "few": 1, "many": 2, "one": 1}

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from redis_acker.ids import INDEX_BITS, MAX_BLOCK_SIZE, spout_of
-from redis_acker.model import Cause, FinalEvent, Model
-from redis_acker.outcomes import Failure, Outcome
-from redis_acker.views import PendingRoot, RootState, ShardStats, SpoutStats, Stats
+from redis_acker.store.ids import INDEX_BITS, MAX_BLOCK_SIZE, spout_of
+from redis_acker.store.pending import PendingRoot, RootState
+from redis_acker.store.stats import LATENCY_BOUNDS_MS, Latency, ShardStats, SpoutStats, Stats
+from redis_acker.store.streams import Failure, FinalEvents
+from tests.model.reference import Cause, FinalEvent, Model
 
 
 def stats(model: Model, spouts: Mapping[int, str]) -> Stats:
     def total(event: str, spout: int) -> int:
         return sum(shard.counters[f"{event}:{spout}"] for shard in model.shards)
 
-    events = ("initialised", "completed", "failed", "timeout")
+    events = ("initialised", "completed", "failed", "timeout", "replayed", "buried")
     by_spout = [SpoutStats(name, *(total(event, spout) for event in events)) for spout, name in sorted(spouts.items())]
     by_shard = []
     for number, shard in enumerate(model.shards):
@@ -24,14 +27,33 @@ def stats(model: Model, spouts: Mapping[int, str]) -> Stats:
             ShardStats(
                 number,
                 pending,
+                counted["applied"],
                 counted["late"],
                 counted["duplicates"],
                 counted["orphans"],
                 shard.tick,
                 counted["waits"],
+                counted["late_ms"],
+                early_bytes=int(any(block.size == 0 for block in shard.blocks.values())),  # of some size, or none
+                early_refused=0,
+                set_aside=0,
             )
         )
-    return Stats(by_spout, by_shard)
+    components: Counter[str | None] = Counter()
+    for shard in model.shards:
+        components.update(shard.components)
+    latencies = {
+        name: latency([took for shard in model.shards for took in shard.latencies_ms[spout]])
+        for spout, name in spouts.items()
+    }
+    return Stats(by_spout, by_shard, latencies, dict(components))
+
+
+def latency(took_ms: list[int]) -> Latency:
+    """A histogram of single values, bound by bound."""
+    bounds = (-1, *LATENCY_BOUNDS_MS, 1 << 40)
+    counts = (sum(low < one <= high for one in took_ms) for low, high in itertools.pairwise(bounds))
+    return Latency(tuple(counts), sum(took_ms))
 
 
 def pending(model: Model, spouts: Mapping[int, str], now_ms: int) -> Iterator[PendingRoot]:
@@ -73,7 +95,7 @@ def inspect(model: Model, spouts: Mapping[int, str], now_ms: int, root: int) -> 
     )
 
 
-def events(outcome: Outcome) -> Iterator[FinalEvent]:
+def events(outcome: FinalEvents) -> Iterator[FinalEvent]:
     """A stream entry, root by root."""
     cause = Cause("completed")
     if isinstance(outcome, Failure):

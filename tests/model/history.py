@@ -12,9 +12,10 @@ from itertools import groupby
 from random import Random
 from typing import Any
 
-from redis_acker import Token, batches, rotator
+from redis_acker import Token
 from redis_acker.errors import ServerUnavailable
-from redis_acker.ids import INDEX_BITS, MAX_BLOCK_SIZE
+from redis_acker.store import batches, rotator
+from redis_acker.store.ids import INDEX_BITS, MAX_BLOCK_SIZE
 from tests.backends import Backend
 from tests.model import expected, values
 from tests.model.pair import Known, Pair, Sent
@@ -42,7 +43,7 @@ class History(Pair):
         self.seed = seed
 
     def run(self, seeds: Sequence[int]) -> None:
-        bounds = batches.CALL_BUDGET_US, rotator.DRAIN_ROOTS, rotator.DRAIN_BLOCKS
+        bounds = batches.CALL_BUDGET_US, rotator.DRAIN_COST, rotator.PAGE_BLOCKS
         try:
             self.open(Random(self.seed))
             with self.acker:
@@ -50,13 +51,13 @@ class History(Pair):
                     self.step(Random(seed))
                 self.end()
         finally:
-            batches.CALL_BUDGET_US, rotator.DRAIN_ROOTS, rotator.DRAIN_BLOCKS = bounds
+            batches.CALL_BUDGET_US, rotator.DRAIN_COST, rotator.PAGE_BLOCKS = bounds
             self.backend.delete_keys(self.namespace)
 
     def open(self, random: Random) -> None:
         # Small calls, so that a batch or a drain is several of them and can be cut between them.
         batches.CALL_BUDGET_US = random.choice((20.0, 60.0, 500.0))
-        rotator.DRAIN_ROOTS, rotator.DRAIN_BLOCKS = random.choice(((1, 2), (50, 3), (4096, 250)))
+        rotator.DRAIN_COST, rotator.PAGE_BLOCKS = random.choice(((1, 2), (50, 3), (4096, 250)))
         self.open_with(
             shards=random.choice((1, 1, 1, 3)),
             buckets=random.choice((2, 3, 3, 4)),
@@ -197,7 +198,7 @@ class History(Pair):
     def turn_without_drain(self, random: Random | None = None) -> None:
         self.log.append("rotate, do not drain")
         for shard in range(self.acker.settings.shards):
-            self.rotators[0]._rotate(shard)
+            self.acker.shards.rotate(shard, self.acker.settings.tick_ms)
 
     def drain_and_stop_half_way(self, random: Random) -> None:
         commands, shard = random.randint(1, 6), random.randrange(self.acker.settings.shards)

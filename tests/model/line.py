@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from redis_acker import Acker
 from redis_acker.errors import ServerUnavailable
-from redis_acker.transport import Command, Transport
+from redis_acker.store.transport import Command, Transport
 
 MANY_COMMANDS = 5000
 """More than any step needs: something runs in a circle."""
@@ -17,7 +17,7 @@ class Line(Transport):
     """Delivers commands, notes them, and on request does something between any two of them."""
 
     def __init__(self, acker: Acker, watch: Callable[[Command, Any], None]) -> None:
-        super().__init__(acker._servers, retry_for_s=10.0)
+        super().__init__(acker.servers, retry_for_s=10.0)
         self._watch = watch
         self._action: Callable[[], object] | None = None
         self._left = 0

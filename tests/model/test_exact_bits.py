@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from redis_acker import Acker, Token
-from redis_acker.ids import INDEX_BITS, MAX_SPOUT, U64Array, make_roots
-from redis_acker.model import Model
-from redis_acker.transport import Command
+from redis_acker.store.ids import INDEX_BITS, MAX_SPOUT, U64Array, make_roots
+from redis_acker.store.transport import Command
 from tests.backends import Backend
 from tests.clock import Clock
+from tests.model.reference import Model
 from tests.model.values import ALL_BITS, TOP_BIT
 
 ROOTS = 100_000
@@ -92,7 +92,7 @@ def test_zero_bytes_that_reach_over_two_words_complete_neither(acker: Acker) -> 
 
 def test_roots_with_the_top_bit_set_are_roots_like_any_other(acker: Acker) -> None:
     random = np.random.default_rng(2)
-    acker.transport.run_one(Command(0, ("HSET", acker.shard_keys[0].spouts, SPOUT, MAX_SPOUT)))
+    acker.shards.transport.run_one(Command(0, ("HSET", acker.shards.keys[0].spouts, SPOUT, MAX_SPOUT)))
     last = make_roots(MAX_SPOUT, (1 << 42) - 2, 1500, acker.settings.block_size)
     assert int(last[0]) >> 63 == 1
     model = Model(acker.settings, Clock())

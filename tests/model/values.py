@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from redis_acker.message_ids import MessageId
+from redis_acker.store.message_ids import MessageId
 
 TOP_BIT = 1 << 63
 ALL_BITS = (1 << 64) - 1

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from redis_acker.scripts import script
+from redis_acker.store.scripts import script
 from tests.backends import Servers
 from tests.binaries import missing
 from tests.lua.headers import libraries, scripts
@@ -29,7 +29,7 @@ LOOK = """
 import json, sys
 import redis_acker
 from redis_acker import Acker, new_edges
-from redis_acker.scripts import lua_folder, script
+from redis_acker.store.scripts import lua_folder, script
 
 url, namespace, names = sys.argv[1], sys.argv[2], sys.argv[3].split()
 with Acker(url, namespace=namespace) as acker:
@@ -50,7 +50,7 @@ def ack(pairs):
     import os
     import redis_acker
     from redis_acker import Acker
-    from redis_acker.scripts import lua_folder
+    from redis_acker.store.scripts import lua_folder
     roots, edges = zip(*pairs)
     with Acker(url, namespace=namespace, create=False) as acker:
         yield os.getpid(), acker.ack(roots, edges).completed, redis_acker.__file__, str(lua_folder())

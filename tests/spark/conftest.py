@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.cluster import HOSTS, SMALL, StandaloneCluster, require_java
+from tests.spark.pythons import Start, bare_python, script
 
 CLUSTER_GROUP = "spark-cluster"
 
@@ -58,3 +59,21 @@ def spark_cluster() -> Iterator[StandaloneCluster]:
     cluster = StandaloneCluster()
     yield cluster
     cluster.stop()
+
+
+@pytest.fixture
+def start(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """start(python) lets workers start that Python."""
+    return lambda python: monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """The Python of an environment in which nothing is installed."""
+    return bare_python(tmp_path)
+
+
+@pytest.fixture
+def another_version(tmp_path: Path) -> Path:
+    """This Python, under a script that changes the version it says it is."""
+    return script(tmp_path / "python", f"'{sys.executable}' \"$@\" | sed '1s/.*/3.99/'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,3 +37,8 @@ def new_shop(servers: Servers, namespace: str) -> Iterator[NewShop]:
 @pytest.fixture
 def shop(new_shop: NewShop) -> Shop:
     return new_shop()
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "failed.jsonl"

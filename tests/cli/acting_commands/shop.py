@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from redis_acker import Acker, new_edges
-from redis_acker.ids import U64Array
-from redis_acker.message_ids import MessageId
-from redis_acker.retries import RetryBook
+from redis_acker.retries.book import RetryBook
+from redis_acker.store.ids import U64Array
+from redis_acker.store.message_ids import MessageId
 from tests.cli.runs import SCRIPT
 
 SPOUT = "orders"
@@ -72,16 +72,16 @@ class Shop:
         number = self.acker.spout_number(spout)
         clients = [self.acker.servers.client(shard) for shard in range(self.acker.settings.shards)]
         lengths: list[Any] = [
-            client.xlen(keys.failures(number)) for client, keys in zip(clients, self.acker.shard_keys, strict=True)
+            client.xlen(keys.failures(number)) for client, keys in zip(clients, self.acker.shards.keys, strict=True)
         ]
         return sum(lengths)
 
-    def taken(self, spout: str = SPOUT) -> int:
-        """Failures that drains have taken, in entries."""
+    def withdrawn(self, spout: str = SPOUT) -> int:
+        """Failures that are withdrawn, in entries."""
         number = self.acker.spout_number(spout)
         lengths: list[Any] = [
-            self.acker.servers.client(shard).hlen(keys.taken(number))
-            for shard, keys in enumerate(self.acker.shard_keys)
+            self.acker.servers.client(shard).hlen(keys.withdrawn(number))
+            for shard, keys in enumerate(self.acker.shards.keys)
         ]
         return sum(lengths)
 
@@ -92,3 +92,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 def ids_of(text: str) -> list[Any]:
     return [line["message_id"] for line in lines(text)]
+
+
+def numbered(count: int) -> list[str]:
+    return [f"m{i}" for i in range(count)]

@@ -12,13 +12,16 @@ import redis
 
 from redis_acker import Acker, Anchors, RetryPolicy, Rotator, SpoutDriver, new_edges
 from redis_acker.errors import AccessDenied
-from redis_acker.retries import DeadLetters, RetryBook
-from redis_acker.roles import ROLES
-from redis_acker.sources.iterable import IterableSpout
-from redis_acker.transport import Command
+from redis_acker.retries.book import RetryBook
+from redis_acker.retries.dead_letters import DeadLetters
+from redis_acker.spouts.iterable import IterableSpout
+from redis_acker.store.progress import SUNK, Place, RunProgress, field_of
+from redis_acker.store.roles import ROLES
+from redis_acker.store.transport import Command
 from tests.backends import Servers, make_backend
 from tests.cli.acting_commands.shop import SPOUT, Shop, ids_of, lines
 from tests.cli.runs import redis_acker
+from tests.cli.stored_runs import StoredRun
 from tests.servers import Cluster, Server, start_server
 from tests.waiting import wait_until
 
@@ -106,7 +109,7 @@ def assert_stays_in_its_namespace(house: House, role: str) -> None:
         Acker(house.url(role), namespace=f"{house.namespace}2", retry_for_s=0)
 
 
-def test_an_executor_acks_fails_and_extends_and_no_more(house: House) -> None:
+def test_an_executor_works_on_portions_acks_fails_and_extends_and_no_more(house: House) -> None:
     ours = house.shop.acker
     roots, edges = ours.allocate(SPOUT, 30), new_edges(30)
     ours.init(roots, edges, message_ids=[f"m{i}" for i in range(30)])
@@ -121,12 +124,16 @@ def test_an_executor_acks_fails_and_extends_and_no_more(house: House) -> None:
         acker.ack(early[:5], early_edges[:5])
         acker.fail(early[5:6])
         assert ours.init(early, early_edges).failed == 1
-        keys, number = acker.shard_keys[0], ours.spout_number(SPOUT)
+        keys, number = acker.shards.keys[0], ours.spout_number(SPOUT)
         for command in (("HSET", keys.failed_rows("run"), "1", "x"), ("PEXPIRE", keys.failed_rows("run"), 1000)):
-            assert acker.transport.run_one(Command(0, command)) == 1, "as the workers of Spark note failed rows"
-        for name in (keys.dead(number), keys.retries(number), keys.lease(number), keys.spouts, keys.sequences):
+            assert acker.shards.transport.run_one(Command(0, command)) == 1, "as the workers of Spark note failed rows"
+        run, start = StoredRun(ours, SPOUT), Place(field_of(0, 0), 0, 0)
+        portions = RunProgress(acker, number, run.name)
+        begun = portions.begin(start, 30, 1)
+        assert (begun.state, portions.reach(start, begun, SUNK)) == ("new", "kept")
+        for name in (keys.dead(number), keys.retries(number), keys.lease(number), keys.spouts, keys.run(number)):
             with pytest.raises(AccessDenied):
-                acker.transport.run_one(_hget(name))
+                acker.shards.transport.run_one(_hget(name))
         for refused in (
             lambda: acker.allocate(SPOUT),
             lambda: acker.stats(),
@@ -195,9 +202,9 @@ def test_a_rotator_lets_roots_expire_and_sees_nothing_else(hasty_house: House) -
         house.forget_scripts()
         wait_until(lambda: Rotator(acker).once() and house.shop.acker.pending_count() == 0, 20)
         number = house.shop.acker.spout_number(SPOUT)
-        for name in (acker.shard_keys[0].dead(number), acker.shard_keys[0].retries(number)):
+        for name in (acker.shards.keys[0].dead(number), acker.shards.keys[0].retries(number)):
             with pytest.raises(AccessDenied):
-                acker.transport.run_one(_hget(name))
+                acker.shards.transport.run_one(_hget(name))
         with pytest.raises(AccessDenied):
             acker.failures(SPOUT).read()
         with pytest.raises(AccessDenied):
@@ -210,15 +217,24 @@ def test_a_rotator_lets_roots_expire_and_sees_nothing_else(hasty_house: House) -
 @pytest.mark.parametrize("house", ["redis-7.0", "valkey-9.1"], indirect=True)
 def test_an_inspector_looks_and_changes_nothing(house: House) -> None:
     roots = house.shop.start_failed(["a", "b"]).tolist()
+    StoredRun(house.shop.acker, SPOUT).work(0, 0, 5)
     user = house.as_user("inspector")
     for command in (("pending",), ("inspect", hex(roots[0])), ("stats",), ("dead", "list"), ("health",), ("ready",)):
         ran = user.run(*command)
         assert ran.returncode == 0, (command, ran.stderr)
     assert len(lines(user.succeed("drain", "--dry-run"))) == 2
+    assert [run["in_work"] for run in lines(user.succeed("runs", "list", "--json"))] == [5]
+    assert "in work       5" in user.succeed("runs", "show", SPOUT)
     assert "Traceback" not in user.run("doctor").stderr
-    for command in (("drain",), ("replay", "--from-store"), ("rotate",), ("extend", hex(house.shop.start(["c"])[0]))):
-        ran = user.run(*command)
-        assert (ran.returncode, ran.stdout) == (3, ""), command
+    for acting in (
+        ["drain"],
+        ["replay", "--from-store"],
+        ["rotate"],
+        ["extend", hex(house.shop.start(["c"])[0])],
+        ["runs", "drop", SPOUT, "--yes"],
+    ):
+        ran = user.run(*acting)
+        assert (ran.returncode, ran.stdout) == (3, ""), acting
     assert_stays_in_its_namespace(house, "inspector")
 
 
@@ -240,6 +256,10 @@ def test_an_operator_runs_every_command_that_acts(house: House, tmp_path: Path) 
     for command in (("pending",), ("inspect", hex(first)), ("stats",), ("dead", "list")):
         user.succeed(*command)
     user.succeed("dead", "purge", "--all", "--yes")
+    StoredRun(house.shop.acker, SPOUT).work(0, 0, 5)
+    assert "in work       5" in user.succeed("runs", "show", SPOUT)
+    user.succeed("runs", "drop", SPOUT, "--yes")
+    assert user.succeed("runs", "list") == ""
     assert_stays_in_its_namespace(house, "operator")
 
 

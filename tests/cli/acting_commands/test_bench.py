@@ -51,14 +51,19 @@ def test_people_get_a_table_and_are_told_before_what_is_written() -> None:
     server.stop()
 
 
-@pytest.mark.parametrize("after_s", [0, 0.3, 0.9])
+@pytest.mark.parametrize("after_s", [0, 0.2, 0.4])
 def test_ctrl_c_leaves_nothing_behind(after_s: float) -> None:
     server = start_server("redis-7.0")
-    with redis_acker_on_terminal("bench", "--url", server.url) as (process, terminal):
-        terminal.read_until("measuring")
-        threading.Event().wait(after_s)  # to be hit in another part of a round
-        process.send_signal(signal.SIGINT)
-        terminal.read_to_the_end()
+    for _ in range(10):
+        with redis_acker_on_terminal("bench", "--url", server.url) as (process, terminal):
+            terminal.read_until("measuring")
+            threading.Event().wait(after_s)  # to be hit in another part of a round
+            process.send_signal(signal.SIGINT)
+            terminal.read_to_the_end()
+        # Where the bench is fast, or this test slow, the signal may come when all is done.
+        if process.returncode not in (0, -signal.SIGINT):
+            break
+        assert keys(server) == []
     assert process.returncode == 130
     assert "Traceback" not in terminal.printed
     assert keys(server) == []

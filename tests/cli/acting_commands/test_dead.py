@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from redis_acker.message_ids import MessageId
-from redis_acker.retries import DeadLetter, DeadLetters, FailedAttempt, RetryBook
+from redis_acker.retries.book import DeadLetter, FailedAttempt, RetryBook
+from redis_acker.retries.dead_letters import DeadLetters
+from redis_acker.store.message_ids import MessageId
 from tests.cli.acting_commands.shop import SPOUT, Shop, ids_of, lines
 
 AT_MS = 1_790_000_000_000
@@ -135,7 +136,7 @@ def test_letters_without_values_are_named_and_the_others_replayed(shop: Shop) ->
     bury(shop, "unread", is_readable=False)
     ran = shop.run("dead", "replay", "--all")
     assert (ran.returncode, ran.stdout) == (1, "1 dead message goes back to work.\n")
-    assert ran.stderr.count("has no values that could be emitted: replay it with --ask-source") == 2
+    assert ran.stderr.count("has no values to emit: replay it with --ask-source") == 2
     assert letters(shop) == {"empty", "unread"}
     shop.succeed("dead", "replay", "--all", "--ask-source")
     assert RetryBook(shop.acker, SPOUT).load()["empty"].payload is None

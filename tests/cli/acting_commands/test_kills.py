@@ -7,25 +7,23 @@ import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from redis_acker.acker import Acker
 from redis_acker.cli import drain as drain_command
 from redis_acker.cli import replay as replay_command
-from redis_acker.cli.choices import Pace
-from redis_acker.cli.drain_file import DrainFile
-from redis_acker.cli.options import Store
+from redis_acker.cli.failure_file import FailureFile
+from redis_acker.cli.options import Failures, Pace, Store
 from redis_acker.cli.output import Output
-from redis_acker.draining import Choice
-from redis_acker.message_ids import MessageId
-from redis_acker.owners import Owner
-from redis_acker.retries import RetryBook
+from redis_acker.retries.book import RetryBook
+from redis_acker.retries.withdrawals import Owner
+from redis_acker.store.acker import Acker
+from redis_acker.store.message_ids import MessageId
 from tests.cli.acting_commands.conftest import NewShop
 from tests.cli.acting_commands.shop import SPOUT, Shop
 from tests.driver.faults import Killed, Points, killing_at, no_faults, watched_acker
@@ -48,11 +46,16 @@ class Driver:
             self._book.forget([request.message_id])
 
 
-class SmallSteps(Pace):
-    """Few roots at a time, so that entries are taken apart, and no waiting."""
+T = TypeVar("T")
 
-    def batch_roots(self, most: int) -> int:
-        return 3
+
+class SmallSteps(Pace):
+    """Few roots at a time, so that a failure takes several steps, and no waiting."""
+
+    def parts(self, roots: Iterable[T]) -> Iterator[list[T]]:
+        rest = iter(roots)
+        while part := list(islice(rest, 3)):
+            yield part
 
 
 class ChoppedFile:
@@ -93,23 +96,22 @@ class Lives:
             self._capsys.readouterr()
 
     def _file(self, store: Store, points: Points) -> None:
-        with DrainFile(self._path, store.namespace) as file:
+        with FailureFile(self._path, store.namespace) as file:
             file._file = ChoppedFile(file._file, points)  # type: ignore[assignment]
-            drain_command._drain(store, Choice(), file, SmallSteps(None), force=False, take_over=False)
+            drain_command._drain(store, Failures(), file, SmallSteps(None))
         replay_command._from_file(store, self._path, None, SmallSteps(None))
 
     def _pipe(self, store: Store, points: Points) -> None:
-        drain_command._drain(store, Choice(), None, SmallSteps(None), force=False, take_over=False)
+        drain_command._drain(store, Failures(), None, SmallSteps(None))
         self._path.write_text(self._capsys.readouterr().out)
         replay_command._from_file(store, self._path, None, SmallSteps(None))
 
     def _store(self, store: Store, points: Points) -> None:
-        choice = Choice(with_ids=True)
-        replay_command._from_store(store, choice, SmallSteps(None), force=False, take_over=False)
+        replay_command._from_store(store, Failures(), SmallSteps(None))
 
 
 def let_lease_run_out(shop: Shop) -> None:
-    keys = shop.acker.shard_keys[0]
+    keys = shop.acker.shards.keys[0]
     shop.acker.servers.client(0).delete(keys.lease(shop.acker.spout_number(SPOUT)))
 
 
@@ -135,7 +137,7 @@ def test_drain_and_replay_may_be_killed_at_any_point(
         if way == "file":
             roots = [json.loads(line)["root"] for line in (tmp_path / f"{at}").read_text().splitlines()]
             assert len(roots) == len(set(roots)) == len(MESSAGES), where
-        assert (shop.entries(), shop.taken()) == (0, 0), where
+        assert (shop.entries(), shop.withdrawn()) == (0, 0), where
         if not points.hits:
             break
     assert at > 40
@@ -163,7 +165,7 @@ def busy_driver(new_shop: NewShop) -> Iterator[tuple[Shop, Driver]]:
     thread.join()
     driver.work()
     assert driver.emitted == Counter((message_id, attempt + 1) for message_id, attempt in many.items())
-    assert (shop.entries(), shop.taken()) == (0, 0)
+    assert (shop.entries(), shop.withdrawn()) == (0, 0)
 
 
 def pipe_until(shop: Shop, most: int) -> int:

@@ -34,7 +34,7 @@ def test_finished_and_unknown_roots_are_named_and_the_others_fail(shop: Shop) ->
     ran = shop.run("fail", text(first), text(second), "12")
     assert (ran.returncode, ran.stdout) == (4, f"Root {text(second)} has failed.\n")
     assert ran.stderr == (
-        f"Root {text(first)} is finished: nothing was done.\n"
+        f"Root {text(first)} is already finished: nothing was done.\n"
         f"Root {text(12)} is unknown: never seen, or finished long ago.\n"
     )
     ran = shop.run("fail", text(first), "--json")
@@ -45,7 +45,7 @@ def test_finished_and_unknown_roots_are_named_and_the_others_fail(shop: Shop) ->
 def test_a_root_whose_init_has_not_come_fails_when_it_comes(shop: Shop) -> None:
     roots, edges = shop.acker.allocate(SPOUT, 1), new_edges(1)
     shop.acker.ack(roots, edges)
-    assert "has no init yet: it fails when that comes." in shop.succeed("fail", text(int(roots[0])))
+    assert "has no init yet: it will fail when that comes." in shop.succeed("fail", text(int(roots[0])))
     assert shop.acker.init(roots, edges).failed == 1
 
 
@@ -54,7 +54,7 @@ def test_pending_roots_are_extended(shop: Shop) -> None:
     shop.acker.fail([first])
     ran = shop.run("extend", text(second))
     assert (ran.returncode, ran.stdout) == (0, f"Root {text(second)} is extended.\n")
-    assert ran.stderr == "They have 60.0 s from now on.\n"
+    assert ran.stderr == "The full timeout of 60.0 s starts now.\n"
     ran = shop.run("extend", text(first), text(second), "12", "--json")
     assert ran.returncode == 4
     assert [line["state"] for line in lines(ran.stdout)] == ["finished", "extended", "unknown"]

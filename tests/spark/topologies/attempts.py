@@ -11,11 +11,10 @@ from typing import Any
 
 from redis_acker import Anchors, Topology, Tuple, new_edge
 from redis_acker.errors import BadInput
-from spark_integration.topologies.level import level_step
 from spark_integration.topologies.micro_batch import Gatherer, MicroBatch
-from spark_integration.topologies.partitions import spark_hash
 from spark_integration.topologies.plan import make_plan
 from spark_integration.topologies.results import Result, sum_of
+from spark_integration.topologies.task import level_step
 from spark_integration.topologies.wire import RESULT, Row, from_arrow, to_arrow, unpack_deliveries, unpack_values
 
 ATTEMPTS = 3
@@ -39,7 +38,7 @@ class Attempts:
                 tup = Tuple([message], anchors=Anchors({root: edge}), component="source")
                 inboxes[root % len(inboxes)].put(tup)
         with gatherer._lock:
-            batch = gatherer._begin(gatherer._waiting)
+            batch = gatherer._batch_of(gatherer._waiting)
         self.result = self._run(batch)
 
     def complete(self) -> set[int]:
@@ -55,7 +54,7 @@ class Attempts:
             outputs = [[self._attempt(level, batch, rows) for _ in range(ATTEMPTS)] for rows in partitions]
             readers = self.plan.partitions_at(level + 1) if level + 1 < len(self.plan.levels) else 1
             partitions = [
-                [row for output in outputs for row in self._random.choice(output) if _reads(reader, readers, row)]
+                [row for output in outputs for row in self._random.choice(output) if row.part == reader]
                 for reader in range(readers)
             ]
         return sum_of(row.data for row in partitions[0] if row.task == RESULT)
@@ -64,10 +63,6 @@ class Attempts:
         mixed = self._random.sample(rows, len(rows))
         step = level_step(self.plan, level, batch.number)
         return [row for produced in step(iter([to_arrow(mixed)])) for row in from_arrow(produced)]
-
-
-def _reads(reader: int, readers: int, row: Row) -> bool:
-    return spark_hash(row.part) % readers == reader
 
 
 def _refuse(tup: Tuple, error: str) -> None:

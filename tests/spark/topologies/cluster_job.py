@@ -11,9 +11,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from redis_acker import Acker, BasicBolt, OutputCollector, RetryPolicy, TaskContext, Tuple
-from redis_acker.collector import Edges
-from redis_acker.topology import task_of_key
-from spark_integration.topology import SparkRunner
+from redis_acker.components.tuples import Edges
+from redis_acker.topology.routing import task_of_key
+from spark_integration.topologies.runner import SparkRunner
 from tests.spark.jobs.faults import FIRST_DONE, SECOND_BEGUN, SECOND_DONE, Faults
 from tests.spark.topologies.parts import builder_of
 from tests.waiting import wait_until

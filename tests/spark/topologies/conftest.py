@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from redis_acker import Acker, DeadLetters, Observer, Topology
-from redis_acker.message_ids import MessageId
-from redis_acker.retries import DeadLetter
-from spark_integration.topology import SparkRunner
+from redis_acker.retries.book import DeadLetter
+from redis_acker.store.message_ids import MessageId
+from spark_integration.topologies.runner import SparkRunner
 from tests.backends import Servers, make_backend
 from tests.spark.topologies.parts import QUICK, Notebook
 from tests.waiting import wait_until

@@ -24,7 +24,7 @@ from redis_acker import (
     TopologyBuilder,
     Tuple,
 )
-from redis_acker.sources.iterable import IterableSpout
+from redis_acker.spouts.iterable import IterableSpout
 
 QUICK = RetryPolicy(max_attempts=3, first_ms=1, jitter=0)
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from redis_acker import BasicBolt, Bolt, OutputCollector, TaskContext, Topology, Tuple
-from redis_acker.collector import Edges
+from redis_acker.components.tuples import Edges
 from tests.spark.topologies.attempts import Attempts
 from tests.spark.topologies.parts import Split, builder_of
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from redis_acker.embedded import EmbeddedServer
+from redis_acker.server.embedded import EmbeddedServer
 from tests.docs.pages import ROOT, blocks
 
 

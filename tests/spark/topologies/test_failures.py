@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from redis_acker import BasicBolt, Bolt, FailedTuple, OutputCollector, TaskContext, Tuple
 from tests.spark.topologies.conftest import Bench
 from tests.spark.topologies.parts import Calls, Note, Notebook, Relay, chain
+from tests.unprintable import StrictHandler, Unprintable
 
 
 class FailsAtFirst(BasicBolt):
@@ -106,6 +108,30 @@ def test_the_error_of_cleanup_is_in_the_history(bench: Bench) -> None:
     [letter] = bench.letters()
     assert letter.history[-1].error == "cleanup() raised ZeroDivisionError: integer division or modulo by zero"
     assert letter.history[-1].component == "bolt0"
+
+
+@pytest.mark.parametrize("phase", ["prepare", "cleanup"])
+def test_an_error_in_prepare_or_cleanup_that_cannot_be_printed(bench: Bench, phase: str) -> None:
+    class Silent(Bolt):
+        def prepare(self, context: TaskContext, collector: OutputCollector) -> None:
+            super().prepare(context, collector)
+            logging.getLogger("spark_integration").addHandler(StrictHandler())
+            self._break("prepare")
+
+        def execute(self, tup: Tuple) -> None:
+            self.collector.ack(tup)
+
+        def cleanup(self) -> None:
+            self._break("cleanup")
+
+        def _break(self, now: str) -> None:
+            if now == phase:
+                raise Unprintable
+
+    bench.run(chain([1], Silent()))
+
+    [letter] = bench.letters()
+    assert letter.history[-1].error == f"{phase}() raised Unprintable"
 
 
 def test_a_tuple_that_is_open_at_the_end_of_the_micro_batch_fails(bench: Bench) -> None:

@@ -3,13 +3,14 @@
 from collections import Counter
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from redis_acker import TopologyBuilder
-from redis_acker.sources.iterable import IterableSpout
-from redis_acker.topology import task_of_key
-from spark_integration.topologies.partitions import partition_keys
+from redis_acker.spouts.iterable import IterableSpout
+from redis_acker.topology.routing import task_of_key
+from spark_integration.topologies.spark_jobs import by_part
 from tests.spark.topologies.conftest import Bench
 from tests.spark.topologies.parts import Note, Relay, builder_of, run_locally
 
@@ -25,7 +26,9 @@ def test_every_grouping_deals_tuples_out_as_it_should(bench: Bench) -> None:
     builder.bolt("global", Note(bench.notebook), parallelism=TASKS).global_("relay")
     bench.run(builder.build())
 
-    notes = {name: [note[1:] for note in bench.notebook.read() if note[0] == name] for name in builder.build().nodes}
+    notes = {
+        name: [note[1:] for note in bench.notebook.read() if note[0] == name] for name in builder.build().components
+    }
     assert Counter(value for _, value in notes["shuffle"]) == Counter(range(60))
     assert Counter(task for task, _ in notes["shuffle"]) == {0: 20, 1: 20, 2: 20}
     assert sorted(notes["fields"]) == sorted((task_of_key([value], TASKS), value) for value in range(60))
@@ -45,9 +48,10 @@ def test_a_key_is_with_the_same_task_on_spark_and_in_one_process(bench: Bench) -
     assert sorted(map(str, bench.notebook.read())) == sorted(on_spark * 2)
 
 
-def test_spark_brings_each_task_to_a_partition_of_its_own(spark: SparkSession) -> None:
-    keys = partition_keys(7)
-    frame = spark.createDataFrame(pa.table({"part": pa.array(keys, pa.int32())})).repartition(7, "part")
+@pytest.mark.parametrize("partitions", [1, 2, 7, 30])
+def test_spark_brings_each_task_to_a_partition_of_its_own(spark: SparkSession, partitions: int) -> None:
+    parts = list(range(partitions)) * 2
+    frame = by_part(spark.createDataFrame(pa.table({"part": pa.array(parts, pa.int32())})), partitions)
     rows = frame.select("part", F.spark_partition_id().alias("place")).toArrow().to_pylist()
 
-    assert {row["place"]: row["part"] for row in rows} == dict(enumerate(keys))
+    assert sorted((row["part"], row["place"]) for row in rows) == sorted((part, part) for part in parts)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from redis_acker import BasicBolt, RetryPolicy, Tuple
-from redis_acker.errors import ServerUnavailable
-from redis_acker.topology import BadTopology
+from redis_acker.errors import BadTopology, ServerUnavailable
 from spark_integration.topologies.micro_batch import MicroBatch
 from tests.spark.topologies.conftest import Bench
 from tests.spark.topologies.parts import Note, Notebook, Relay, chain, die
@@ -50,7 +49,7 @@ def test_a_message_that_kills_every_worker_is_dead_and_the_others_complete(bench
 def test_messages_of_a_job_that_keeps_failing_fail_together_in_the_end(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_integration.topology.MOST_FAILED_JOBS", 3)
+    monkeypatch.setattr("spark_integration.topologies.runner.MOST_FAILED_JOBS", 3)
     runner = bench.runner(chain(range(100), Relay()), retries=RetryPolicy(max_attempts=2, first_ms=1))
     works, tries = runner._jobs.run, []
 
@@ -107,7 +106,7 @@ def test_settings_of_bolts_are_in_no_plan(bench: Bench) -> None:
     runner = bench.runner(chain([1], Relay(), Note(Notebook(secret, "key"))))
     [inbox, _] = runner._gatherer.inboxes["bolt0"]
     inbox.put(Tuple(["a-payload"], component="source"))
-    batch = runner._gatherer._begin(runner._gatherer._waiting)
+    batch = runner._gatherer._batch_of(runner._gatherer._waiting)
     plan = runner._jobs.frame(batch)._jdf.queryExecution().toString()
 
     assert "bolt0" in plan

@@ -12,7 +12,7 @@ import pytest
 
 from redis_acker import Acker, BasicBolt, Tuple
 from redis_acker.errors import BadInput
-from redis_acker.sources.jsonl import JsonLinesSpout
+from redis_acker.spouts.jsonl import JsonLinesSpout
 from spark_integration.topologies.micro_batch import MicroBatch
 from tests.spark.topologies.conftest import Bench
 from tests.spark.topologies.parts import Note, Notebook, Relay, chain
@@ -103,13 +103,18 @@ def test_a_runner_runs_once(bench: Bench) -> None:
 def test_a_runner_that_is_stopped_leaves_what_waits_pending(bench: Bench) -> None:
     runner = bench.runner(chain(range(10), Relay()))
 
-    def take_nothing(stop: threading.Event) -> None:
+    def begin_nothing(stop: threading.Event, live_roots: object) -> None:
         stop.wait(0.01)
 
-    runner._gatherer.take = take_nothing  # type: ignore[method-assign]
+    runner._gatherer.begin = begin_nothing  # type: ignore[method-assign]
     with runner:
         wait_until(lambda: runner.counters()["source"].emitted == 10)
         assert not runner.wait_until_idle(timeout_s=0.1)
 
     assert bench.books() == (0, 0, 0, 10)
     assert not runner.wait_until_idle()
+
+
+def test_a_misspelt_option_is_refused_by_its_name(bench: Bench) -> None:
+    with pytest.raises(TypeError, match=r"SparkRunner\(\) got an unexpected keyword argument 'retry'"):
+        bench.runner(chain([1], Relay()), retry=None)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from redis_acker import BasicBolt, Bolt, RetryPolicy, TopologyBuilder, Tuple
-from redis_acker.sources.iterable import IterableSpout
-from redis_acker.topology import BadTopology
+from redis_acker.errors import BadTopology
+from redis_acker.spouts.iterable import IterableSpout
 from spark_integration.topologies.plan import make_plan
-from spark_integration.topology import SparkRunner
+from spark_integration.topologies.runner import SparkRunner
 from tests.spark.topologies.conftest import Bench
 from tests.spark.topologies.parts import Note, Relay, builder_of
 
@@ -138,4 +138,11 @@ def test_a_bolt_that_cannot_be_pickled_is_refused_with_its_name(bench: Bench) ->
     builder = builder_of([1])
     builder.bolt("relay", relay).shuffle("source")
     with pytest.raises(BadTopology, match=r"'relay' cannot be sent to executors .*: open connections, files and locks"):
+        bench.runner(builder.build())
+
+
+def test_ticks_are_refused_on_spark(bench: Bench) -> None:
+    builder = builder_of([1])
+    builder.bolt("gather", Relay(), tick_every_s=1).shuffle("source")
+    with pytest.raises(BadTopology, match="'gather' wants tick tuples, but on Spark a copy of a bolt lives for one"):
         bench.runner(builder.build())

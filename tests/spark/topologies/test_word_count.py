@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from redis_acker.embedded import EmbeddedServer
+from redis_acker.server.embedded import EmbeddedServer
 from tests.spark.topologies.conftest import Bench
 from tests.spark.topologies.parts import run_locally
 

@@ -1,0 +1,59 @@
+"""The Spark session and the data that benchmarks share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+ROWS = 1_000_000
+PAYLOAD_BYTES = 200
+CORES = 2
+PARSED = "id string, first string, words long, payload string"
+SCORED = "id string, score long, payload string"
+BATCH_ROWS = 10_000
+"""Rows of a batch, as Spark cuts them by default."""
+
+
+def session(directory: str, master: str = f"local[{CORES}]") -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("redis-acker benchmark")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "3g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.local.dir": directory,
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark: SparkSession = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def payload() -> Any:
+    return F.repeat(F.lit("lorem ipsum "), PAYLOAD_BYTES // 12)
+
+
+def store_rows(spark: SparkSession, path: Path, column: Any, rows: int = ROWS) -> DataFrame:
+    """Numbered rows with a column payload, in files."""
+    numbers = spark.range(0, rows, 1, 4).withColumnRenamed("id", "number")
+    frame = numbers.select(F.format_string("order-%010d", "number").alias("id"), column.alias("payload"))
+    frame.write.parquet(str(path))
+    return spark.read.parquet(str(path))
+
+
+def parse(row: Row) -> tuple[Any, ...]:
+    words = row.payload.split()
+    return row.id, words[0], len(words), row.payload
+
+
+def score(row: Row) -> tuple[Any, ...]:
+    return row.id, row.words * len(row.first), row.payload

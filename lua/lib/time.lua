@@ -1,0 +1,7 @@
+-- exports: server_ms
+-- The server's clock.
+
+local function server_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end

@@ -1,0 +1,34 @@
+# The public names: type checkers read them here, and __init__.py where to find each when it is first used.
+
+from redis_acker.components.bolt import BasicBolt as BasicBolt
+from redis_acker.components.bolt import Bolt as Bolt
+from redis_acker.components.bolt import OutputCollector as OutputCollector
+from redis_acker.components.component import ComponentCounters as ComponentCounters
+from redis_acker.components.component import TaskContext as TaskContext
+from redis_acker.components.spout import Message as Message
+from redis_acker.components.spout import Spout as Spout
+from redis_acker.components.tuples import Anchors as Anchors
+from redis_acker.components.tuples import Tuple as Tuple
+from redis_acker.driver.driver import SpoutDriver as SpoutDriver
+from redis_acker.driver.observer import Observer as Observer
+from redis_acker.errors import AckerError as AckerError
+from redis_acker.errors import BadTopology as BadTopology
+from redis_acker.errors import FailedTuple as FailedTuple
+from redis_acker.errors import SpoutTaken as SpoutTaken
+from redis_acker.errors import TupleFinished as TupleFinished
+from redis_acker.retries.book import DeadLetter as DeadLetter
+from redis_acker.retries.book import RetryPolicy as RetryPolicy
+from redis_acker.retries.dead_letters import DeadLetters as DeadLetters
+from redis_acker.store.acker import Acker as Acker
+from redis_acker.store.ids import Token as Token
+from redis_acker.store.ids import new_edge as new_edge
+from redis_acker.store.ids import new_edges as new_edges
+from redis_acker.store.rotator import Rotator as Rotator
+from redis_acker.store.stats import Acks as Acks
+from redis_acker.store.stats import Fails as Fails
+from redis_acker.store.stats import Inits as Inits
+from redis_acker.store.streams import Completion as Completion
+from redis_acker.store.streams import Failure as Failure
+from redis_acker.topology.builder import TopologyBuilder as TopologyBuilder
+from redis_acker.topology.local import LocalRunner as LocalRunner
+from redis_acker.topology.topology import Topology as Topology

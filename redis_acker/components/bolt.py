@@ -1,0 +1,245 @@
+"""Bolts: the components that work on tuples, and the collector with which they emit, ack and fail.
+
+Edges come from here: emit() draws one for each delivery, and ack() sends a tuple's own edge XOR those of its children.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from asyncio import CancelledError
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from redis_acker.components.component import Component, ComponentCounters, Router, TaskContext
+from redis_acker.components.tuples import DEFAULT_STREAM, NO_ANCHORS, Anchors, Edges, Tuple
+from redis_acker.errors import AckerError, BadInput, FailedTuple, TupleFinished, traceback_of
+from redis_acker.store.acker import Acker
+from redis_acker.store.ids import Token, U64Array
+from redis_acker.store.streams import Cause
+
+log = logging.getLogger(__name__)
+
+
+class Bolt(Component):
+    """A bolt that acks or fails every tuple it is given, now or later."""
+
+    def prepare(self, context: TaskContext, collector: OutputCollector) -> None:
+        """Called once, before the first tuple."""
+        self.collector = collector
+
+    def execute(self, tup: Tuple) -> None:
+        """Works on a tuple. An exception fails it; if it is finished already, the exception is only logged."""
+        raise NotImplementedError
+
+    def cleanup(self) -> None:
+        """Called once, after the last tuple."""
+
+
+class BasicBolt(Bolt):
+    """A bolt that only says what to emit: what it emits is anchored to the tuple at hand, which is acked afterwards."""
+
+    def process(self, tup: Tuple, emit: Callable[..., None]) -> None:
+        """Works on a tuple; emit(value, ..., stream=...) sends values on. Raise FailedTuple to fail it."""
+        raise NotImplementedError
+
+    def execute(self, tup: Tuple) -> None:
+        def emit(*values: Any, stream: str = DEFAULT_STREAM) -> None:
+            self.collector.emit(values, anchors=tup, stream=stream)
+
+        self.process(tup, emit)
+        self.collector.ack(tup)
+
+
+def prepare(bolt: Bolt, context: TaskContext, collector: OutputCollector) -> None:
+    """Makes a bolt ready, also one whose prepare() does not call that of its class."""
+    bolt.collector = collector
+    bolt.prepare(context, collector)
+
+
+def execute(bolt: Bolt, collector: OutputCollector, tup: Tuple) -> None:
+    """Runs a bolt on one tuple. An exception fails that tuple and no other; so does the end of a task of asyncio, which
+    is no end of the program."""
+    try:
+        bolt.execute(tup)
+    except (Exception, CancelledError) as error:
+        name = collector.component
+        if tup.outcome:
+            # Too late to fail it: the log is the only place left to say so.
+            log.error("Bolt %s raised an error after %s was %s.\n%s", name, tup, tup.outcome, traceback_of(error))
+            return
+        cause = Cause.of(name, error)
+        collector.fail(tup, cause.error, fatal=cause.fatal)
+        if not isinstance(error, FailedTuple):
+            log.warning("Bolt %s raised an error, which fails %s.\n%s", name, tup, traceback_of(error))
+        elif not tup.anchors:
+            log.warning("Bolt %s failed %s, which is in no tree, so nothing replays it: %s", name, tup, cause.error)
+
+
+class OutputCollector:
+    """What a bolt holds to emit, ack, fail and extend. It counts what it does. Threads of the bolt may share it."""
+
+    def __init__(
+        self, component: str, router: Router, buffer: AckBuffer, new_edge: Callable[[], int] | None = None
+    ) -> None:
+        self.component = component
+        self.counters = ComponentCounters()
+        self._router = router
+        self._buffer = buffer
+        self._new_edge = new_edge or Edges()
+        self._lock = threading.Lock()
+
+    def emit(
+        self, values: Sequence[Any], *, anchors: Tuple | Sequence[Tuple] = (), stream: str = DEFAULT_STREAM
+    ) -> int:
+        """Emits values to every task that listens, one edge each. Anchored to tuples, they join their trees; anchored
+        to none, they are outside every tree. Returns the number of deliveries."""
+        with self._lock:
+            parents = _open_tuples(anchors, "anchored to")
+            targets = self._router.targets(stream, values)
+            for target in targets:
+                self._router.deliver(target, values, stream, self._link(parents))
+            self.counters.emitted += 1
+        return len(targets)
+
+    def hand_over(self, anchors: Tuple | Sequence[Tuple]) -> Anchors:
+        """Anchors for one delivery to another program, to send in its header. That program acks it."""
+        with self._lock:
+            return self._link(_open_tuples(anchors, "handed over"))
+
+    def ack(self, tup: Tuple) -> None:
+        """Says that a tuple is done and its children are emitted."""
+        with self._lock:
+            _finish(tup, "acked")
+            self._buffer.ack(tup.anchors, tup.child_edges)
+            self.counters.acked += 1
+
+    def fail(self, tup: Tuple, error: str = "", *, fatal: bool = False) -> None:
+        """Fails every tree the tuple is in, at once. fatal: a replay would fail again."""
+        if not isinstance(error, str):
+            raise BadInput(f"The error of a fail is a text for people, not {error!r}: pass str() of it.")
+        with self._lock:
+            _finish(tup, "failed")
+            self._buffer.fail(tup.anchors, Cause(self.component, error, bool(fatal)))
+            self.counters.failed += 1
+
+    def extend(self, tup: Tuple) -> int:
+        """Restarts the clock of the trees the tuple is in. Returns how many of them were still pending; 1 for a tuple
+        that is not tracked, since nothing can end its work."""
+        return self._buffer.extend(_one_tuple(tup, "extended").anchors)
+
+    def _link(self, parents: list[Tuple]) -> Anchors:
+        """Draws a new edge from each parent: it enters the parent's ack val and the child's anchors."""
+        edges: dict[int, int] = {}
+        for parent in parents:
+            if parent.anchors.edges:
+                edge = self._new_edge()
+                parent.child_edges ^= edge
+                for root in parent.anchors.edges:
+                    edges[root] = edges.get(root, 0) ^ edge
+        return Anchors.trusted(edges) if edges else NO_ANCHORS
+
+
+class AckBuffer:
+    """Acks and fails that flush() sends to the store together. Threads may share it. Without an acker it drops them."""
+
+    def __init__(self, acker: Acker | None) -> None:
+        self._acker = acker
+        self._gathering, self._sending = threading.Lock(), threading.Lock()
+        self._roots: list[int] = []
+        self._ack_vals: list[int] = []
+        self._fails: dict[Cause, list[int]] = {}
+        self._unsent: deque[_FailsToSend | _AcksToSend] = deque()
+
+    def __len__(self) -> int:
+        """Acks, and causes of fails, gathered since the last flush."""
+        return len(self._roots) + len(self._fails)
+
+    def ack(self, anchors: Anchors, child_edges: int) -> None:
+        if self._acker:
+            with self._gathering:
+                for root, edge in anchors.edges.items():
+                    self._roots.append(root)
+                    self._ack_vals.append(edge ^ child_edges)
+
+    def fail(self, anchors: Anchors, cause: Cause) -> None:
+        if self._acker and anchors:
+            with self._gathering:
+                self._fails.setdefault(cause, []).extend(anchors)
+
+    def extend(self, anchors: Anchors) -> int:
+        return self._acker.extend(list(anchors)) if self._acker and anchors else 1
+
+    def flush(self) -> int:
+        """Sends everything, and returns how many roots came to their final event by that. An error loses nothing: the
+        next flush sends the rest, under the same token."""
+        if self._acker is None or not (self._roots or self._fails or self._unsent):
+            return 0
+        final = 0
+        with self._sending:
+            self._pack()
+            while self._unsent:
+                final += self._unsent[0].send(self._acker)
+                self._unsent.popleft()
+        return final
+
+    def _pack(self) -> None:
+        with self._gathering:
+            roots, ack_vals, fails = self._roots, self._ack_vals, self._fails
+            self._roots, self._ack_vals, self._fails = [], [], {}
+        self._unsent.extend(_FailsToSend(failed, cause) for cause, failed in fails.items())
+        if roots:
+            self._unsent.append(_AcksToSend(np.array(roots, dtype=np.uint64), np.array(ack_vals, dtype=np.uint64)))
+
+
+@dataclass
+class _FailsToSend:
+    roots: list[int]
+    cause: Cause
+
+    def send(self, acker: Acker) -> int:
+        cause = self.cause
+        return acker.fail(self.roots, component=cause.component, error=cause.error, fatal=cause.fatal).failed
+
+
+@dataclass
+class _AcksToSend:
+    roots: U64Array
+    ack_vals: U64Array
+    token: Token | None = None
+    """The token of an earlier try that may have reached the store."""
+
+    def send(self, acker: Acker) -> int:
+        try:
+            return acker.ack(self.roots, self.ack_vals, token=self.token).completed
+        except AckerError as error:
+            self.token = error.token
+            raise
+
+
+def _open_tuples(anchors: Tuple | Sequence[Tuple], verb: str) -> list[Tuple]:
+    if isinstance(anchors, Tuple):
+        if not anchors.outcome:  # as a rule
+            return [anchors]
+        anchors = [anchors]
+    tuples = list(anchors) if isinstance(anchors, Iterable) else [anchors]
+    for tup in tuples:
+        if _one_tuple(tup, verb).outcome:
+            raise TupleFinished(f"{tup} was {tup.outcome} before it was {verb}: emit first, then ack.")
+    return tuples
+
+
+def _finish(tup: Tuple, outcome: str) -> None:
+    if _one_tuple(tup, outcome).outcome:
+        raise TupleFinished(f"{tup} was {tup.outcome} already and cannot be {outcome} too: finish each tuple once.")
+    tup.outcome = outcome
+
+
+def _one_tuple(tup: Tuple, verb: str) -> Tuple:
+    if not isinstance(tup, Tuple):
+        raise BadInput(f"Only a tuple that the bolt was given can be {verb}, not {tup!r}.")
+    return tup

@@ -1,0 +1,284 @@
+"""Drives a spout: emits its messages as roots, and tells it what became of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import TypedDict
+
+from redis_acker.components.component import Router, TaskContext
+from redis_acker.components.spout import Spout
+from redis_acker.driver.emitting import Emitter
+from redis_acker.driver.finishing import Finisher, Teller
+from redis_acker.driver.intake import Intake
+from redis_acker.driver.life import Messages, State
+from redis_acker.driver.observer import Observer, Reporter
+from redis_acker.errors import BadInput, MemoryFull, ServerUnavailable
+from redis_acker.retries.book import RetryBook, RetryPolicy
+from redis_acker.store.acker import Acker
+from redis_acker.store.lease import LEASE_MS, Lease
+from redis_acker.store.streams import Cause
+
+DEFAULT_MAX_PENDING = 10_000
+"""Most roots a spout task has unfinished at once."""
+
+OWN_TIMEOUT_FACTOR = 3
+"""A root of which the store says nothing for this many timeouts has been lost by it, and has failed."""
+
+SHORTEST_PAUSE_S = 0.005
+LONGEST_PAUSE_S = 0.05
+"""How long a driver pauses after a round in which there was nothing to do. It doubles from round to round."""
+
+EVENTS_EVERY_S = 0.25
+"""How often a driver without pending messages looks for final events: such may be left of a driver that was paused."""
+
+log = logging.getLogger(__name__)
+
+
+class DriverOptions(TypedDict, total=False):
+    """What LocalRunner and SparkRunner hand to every SpoutDriver they start."""
+
+    max_pending: int
+    """Most roots that each spout task has unfinished at once; DEFAULT_MAX_PENDING if not given."""
+    retries: RetryPolicy | None
+    """How often and when a message that failed is tried again; None: RetryPolicy()."""
+    own_timeout_ms: int | None
+    """How long a driver waits for news of a root before it takes it for lost; None: OWN_TIMEOUT_FACTOR timeouts."""
+    observer: Observer | None
+    """Is told what happens to messages."""
+    clock: Callable[[], int] | None
+    """Gives ms in place of the system's clock, for tests."""
+    wait_for_lease: bool
+    """Whether a driver waits while another drives its spout. By default it raises SpoutTaken."""
+
+
+class SpoutDriver:
+    """Emits under max_pending, acks the source on completion, replays what failed, buries what keeps failing.
+
+    The message ids and attempts of pending roots are kept in the store, those of failed messages in a hash beside it.
+    So when a driver is killed, the next one under the same spout name takes over, and replays nothing that was
+    completed. life.py has the states of a message and what takes it from one to the next.
+
+    If the store or the source fails in the middle of a round, the next round picks up there: what was read, handed out
+    or decided is kept until it is dealt with.
+    """
+
+    def __init__(
+        self,
+        spout: Spout,
+        acker: Acker | None,
+        router: Router,
+        *,
+        name: str,
+        context: TaskContext | None = None,
+        max_pending: int = DEFAULT_MAX_PENDING,
+        retries: RetryPolicy | None = None,
+        own_timeout_ms: int | None = None,
+        observer: Observer | None = None,
+        holders: Callable[[Collection[int]], dict[int, Cause]] | None = None,
+        untracked: Callable[[], int] | None = None,
+        live_roots: set[int] | None = None,
+        clock: Callable[[], int] | None = None,
+        wait_for_lease: bool = False,
+        lease_ms: int = LEASE_MS,
+    ) -> None:
+        """acker=None switches tracking off: messages are acked as soon as they are emitted.
+
+        holders says for roots that timed out which component has them, and for how long. untracked counts the tuples in
+        no tree that wait for bolts: they take up room too. live_roots always holds the roots that are pending. The
+        other options are explained in DriverOptions.
+        """
+        if max_pending < 1:
+            raise BadInput(f"max_pending must be at least 1, not {max_pending!r}.")
+        self.name = name
+        self._spout, self._acker, self._router = spout, acker, router
+        self._context = context or TaskContext(name, 0, 1)
+        self._max_pending, self._retries = max_pending, retries or RetryPolicy()
+        self._own_timeout_ms = own_timeout_ms or OWN_TIMEOUT_FACTOR * (acker.settings.timeout_ms if acker else 0)
+        self._holders, self._untracked = holders or (lambda roots: {}), untracked or (lambda: 0)
+        self._live_roots = live_roots
+        self._clock = clock or (lambda: time.time_ns() // 1_000_000)
+        self._wait_for_lease, self._lease_ms = wait_for_lease, lease_ms
+        self._reporter = Reporter(name, observer or Observer())
+        self.counters = self._reporter.counters
+        self._lease: Lease | None = None
+        self._wake = threading.Event()
+        self._spout_is_open = self._is_open = False
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def open(self, stop: threading.Event | None = None) -> bool:
+        """Takes the lease of the spout, opens the source, and learns what an earlier driver left in work. False if told
+        to stop while it waited for the lease."""
+        try:
+            lease: Lease = _NoLease()
+            if self._acker:
+                lease = Lease(self._acker, self.name, for_ms=self._lease_ms)
+                if not lease.take(wait=self._wait_for_lease, stop=stop or threading.Event()):
+                    return False
+            self._lease = lease
+            lease.renew()
+            self._spout_is_open = True
+            self._spout.open(self._context)
+            self._build(lease)
+        except BaseException:
+            self.close()
+            raise
+        return True
+
+    def _build(self, lease: Lease) -> None:
+        """Makes the parts of the driver, when what they need is open."""
+        self._messages = messages = Messages(self._live_roots)
+        reporter, name, clock, own_timeout_ms = self._reporter, self.name, self._clock, self._own_timeout_ms
+        book = RetryBook(self._acker, name) if self._acker else None
+        self._teller = teller = Teller(self._spout, messages, lease, book)
+        self._finisher: Finisher | None = None
+        if self._acker and book:
+            self._adopt(self._acker, book, lease)
+            self._finisher = Finisher(
+                self._acker,
+                messages,
+                lease,
+                book,
+                teller,
+                reporter,
+                name=name,
+                component=self._context.component,
+                policy=self._retries,
+                own_timeout_ms=own_timeout_ms,
+                holders=self._holders,
+                clock=clock,
+            )
+        intake = Intake(
+            self._spout,
+            messages,
+            lease,
+            teller,
+            self._finisher,
+            reporter,
+            name=name,
+            max_pending=self._max_pending,
+            untracked=self._untracked,
+            own_timeout_ms=own_timeout_ms,
+            clock=clock,
+        )
+        self._emitter = Emitter(
+            intake,
+            self._acker,
+            self._router,
+            messages,
+            lease,
+            teller,
+            self._finisher,
+            reporter,
+            name=name,
+            own_timeout_ms=own_timeout_ms,
+            clock=clock,
+        )
+        self._is_open = True
+
+    def _adopt(self, acker: Acker, book: RetryBook, lease: Lease) -> None:
+        """Takes over what is pending and what failed. The streams are read after that: what completes in between is in
+        both, and what completed before must be known before the source hands it out again."""
+        noted = book.load(requests=False)
+        for pending in acker.pending(spout=self.name):
+            lease.renew()
+            if pending.message_id is None:
+                continue
+            life, retry = self._messages.life_of(pending.message_id), noted.get(pending.message_id)
+            # An attempt that the retry book has is over, even if a server that lost writes shows it as pending.
+            is_given_up = retry is not None and pending.attempt <= retry.attempt
+            if is_given_up or (pending.attempt, pending.root) < (life.attempt, life.root):
+                continue
+            life.root, life.attempt, life.retry, life.is_adopted = pending.root, pending.attempt, retry, True
+            life.deadline_ms = self._clock() + self._own_timeout_ms
+            if life.state is None:
+                self._messages.move(life, State.PENDING)
+        for message_id, retry in noted.items():
+            life = self._messages.life_of(message_id)
+            if life.state is None:
+                life.retry = retry
+                self._messages.move(life, State.WAITING)
+
+    def run(self, stop: threading.Event) -> None:
+        """Drives until told to stop."""
+        if not self.open(stop):
+            return
+        try:
+            pause_s = next_events_s = 0.0
+            while not stop.is_set():
+                was_woken = self._wake.wait(pause_s)
+                self._wake.clear()
+                wants_events = was_woken or self._messages.needs_events() or time.monotonic() >= next_events_s
+                if wants_events:
+                    next_events_s = time.monotonic() + EVENTS_EVERY_S
+                if self._try_step(events=wants_events):
+                    pause_s = 0.0
+                else:
+                    pause_s = min(max(2 * pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+        finally:
+            self.close()
+
+    def wake(self) -> None:
+        """Ends the pause of run(): there are final events, or there is room. Other threads may call it."""
+        self._wake.set()
+
+    def _try_step(self, *, events: bool) -> bool:
+        try:
+            return self.step(events=events)
+        except ServerUnavailable as error:
+            log.error("Spout %s waits: %s", self.name, error)
+            return False
+
+    def step(self, *, events: bool = True) -> bool:
+        """One round: final events, own timeouts, replays that are asked for, new messages. False if there was nothing.
+        events=False leaves out all but new messages and replays whose pause is over."""
+        assert self._lease is not None
+        self._lease.renew()
+        self._spout.keep_alive()
+        busy = False
+        try:
+            self._teller.commit()  # in case an error prevented it
+            if self._finisher and (events or self._finisher.is_adopting):
+                busy = self._finisher.consume()
+                if self._finisher.is_adopting:
+                    return busy
+                busy |= self._finisher.time_out()
+                self._finisher.accept_requests()
+            return self._emitter.emit() or busy
+        except MemoryFull as error:
+            self._reporter.waits_for_memory(error)
+            return False
+
+    def is_idle(self) -> bool:
+        """Whether the source had nothing new at the last look, nothing is in work or waits for a replay, and everybody
+        has been told what became of the last message: source, counters, observer. Other threads may ask."""
+        # Twice, because a message may move on in the middle of a look.
+        return self._is_open and self._looks_idle() and self._looks_idle()
+
+    def _looks_idle(self) -> bool:
+        return self._emitter.is_idle() and (self._finisher is None or self._finisher.is_idle())
+
+    def close(self) -> None:
+        """Closes the source and gives up the lease. What is pending stays so, for the next driver."""
+        try:
+            if self._spout_is_open:
+                self._spout.close()
+        finally:
+            if self._lease:
+                self._lease.give_up()
+
+
+class _NoLease(Lease):
+    """For a driver without acker, which keeps nobody else from driving the spout."""
+
+    def __init__(self) -> None:
+        pass
+
+    def renew(self) -> None:
+        pass
+
+    def give_up(self) -> None:
+        pass

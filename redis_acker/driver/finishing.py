@@ -1,0 +1,275 @@
+"""How attempts at messages end: final events are read, what failed is noted or buried, the source is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from itertools import islice, takewhile
+
+from redis_acker.components.spout import Spout
+from redis_acker.driver.life import Life, Messages, State
+from redis_acker.driver.observer import Reporter
+from redis_acker.errors import MemoryFull
+from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry, RetryBook, RetryPolicy, payload_of
+from redis_acker.store.acker import Acker
+from redis_acker.store.lease import Lease
+from redis_acker.store.streams import Cause, Completion, Failure
+
+REQUESTS_EVERY_MS = 1_000
+"""How often a driver checks whether others have asked for replays."""
+
+_OVERDUE_AT_ONCE = 1_000
+_ENDING = (State.UNTRACKED, State.DYING, State.TOLD)
+"""These are about to be forgotten, with all that is known of them: a request for a replay waits until they are."""
+
+
+class Teller:
+    """Tells the source which of its messages are complete or dead."""
+
+    def __init__(self, spout: Spout, messages: Messages, lease: Lease, book: RetryBook | None) -> None:
+        """book: None if tracking is off."""
+        self._spout, self._messages, self._lease, self._book = spout, messages, lease, book
+
+    def tell(self, life: Life, *, is_dead: bool) -> None:
+        self._lease.renew()
+        (self._spout.dead if is_dead else self._spout.ack)(life.id)
+        life.is_dead = is_dead
+        self._messages.move(life, State.TOLD)
+
+    def commit(self) -> None:
+        """Makes what the source was told durable, and forgets these messages. The retry book forgets them first: the
+        next driver would replay what it finds there."""
+        told = list(self._messages.all(State.TOLD))
+        if not told:
+            return
+        if self._book and (noted := [life.id for life in told if life.retry]):
+            self._lease.renew()
+            self._book.forget(noted)
+        self._lease.renew()
+        self._spout.commit()
+        for life in told:
+            life.retry = life.letter = None
+            self._messages.move(life, None if life.message else State.FINISHED)
+
+
+class Finisher:
+    """Ends the attempts at messages. What became of them is made durable first, then the source is told and commits,
+    and only then may the store forget their final events.
+
+    After an error, the next call picks up where it stopped.
+    """
+
+    def __init__(
+        self,
+        acker: Acker,
+        messages: Messages,
+        lease: Lease,
+        book: RetryBook,
+        teller: Teller,
+        reporter: Reporter,
+        *,
+        name: str,
+        component: str,
+        policy: RetryPolicy,
+        own_timeout_ms: int,
+        holders: Callable[[Collection[int]], dict[int, Cause]],
+        clock: Callable[[], int],
+    ) -> None:
+        self._acker, self._messages, self._lease = acker, messages, lease
+        self._book, self._teller, self._reporter = book, teller, reporter
+        self._name, self._component, self._holders = name, component, holders
+        self._policy, self._own_timeout_ms, self._clock = policy, own_timeout_ms, clock
+        self._completions = acker.completions(name, consumer="driver")
+        self._failures = acker.failures(name, consumer="driver")
+        self._completed: list[Completion] = []
+        self._failed: list[Failure] = []
+        self._next_requests_ms = 0
+        self.is_adopting = True
+        """Whether there may still be events that an earlier driver left unread or unreleased."""
+
+    def is_idle(self) -> bool:
+        """Whether every event that was read is released."""
+        return not (self._completed or self._failed)
+
+    # -- final events --------------------------------------------------------------------------------------------
+
+    def consume(self) -> bool:
+        """Deals with final events. False if there were none, or memory is too full to note failures."""
+        busy = self._consume_completions()
+        if not self._failed:
+            self._lease.renew()
+            self._failed = self._failures.read()
+        for failure in self._failed:
+            self._fail(failure)
+        busy = self._save_failures() or busy
+        if not busy and self.is_idle():
+            self.is_adopting = False
+        return busy
+
+    def _consume_completions(self) -> bool:
+        if not self._completed:
+            self._lease.renew()
+            self._completed = self._completions.read()
+        if not self._completed:
+            return False
+        for completion in self._completed:
+            self._complete(completion)
+        self._teller.commit()
+        self._lease.renew()
+        self._completions.release(self._completed)
+        self._completed = []
+        return True
+
+    def _complete(self, completion: Completion) -> None:
+        roots = completion.roots.tolist()
+        for root, message_id, latency_ms in zip(roots, completion.message_ids, completion.ages_ms, strict=True):
+            if message_id is not None and self._is_news(life := self._messages.life_of(message_id), root):
+                self._teller.tell(life, is_dead=False)
+                self._reporter.completed(message_id, latency_ms)
+
+    def _fail(self, failure: Failure) -> None:
+        roots = failure.roots.tolist()
+        is_named = failure.reason != "timeout" or failure.component
+        holders = {} if is_named else self._holders(roots)
+        columns = (roots, failure.message_ids, failure.attempts, failure.ages_ms)
+        for root, message_id, attempt, age_ms in zip(*columns, strict=True):
+            if message_id is not None and self._is_news(life := self._messages.life_of(message_id), root):
+                if life.state is State.PENDING:
+                    attempt = max(attempt, life.next_attempt)  # a request may know of later ones
+                cause = Cause(failure.component, failure.error, failure.fatal)
+                if not is_named:
+                    cause = holders.get(root) or self._nobody(life, age_ms)
+                self._end_attempt(life, attempt, failure.reason, cause, failure.at_ms)
+
+    def _is_news(self, life: Life, root: int) -> bool:
+        """Whether an event is of the pending root, or was left by an earlier driver. Any other is of a root that was
+        given up, or of a driver that kept going after this one took over."""
+        if life.state is State.PENDING:
+            return life.root == root
+        return self.is_adopting and life.state in (None, State.WAITING, State.FAILED)
+
+    def _nobody(self, life: Life, age_ms: int) -> Cause:
+        """The cause of a timeout of which only the store knows."""
+        if life.is_adopted or life.root == 0:
+            return Cause("", f"an earlier run of {self._name} emitted it and ended; it timed out after {age_ms} ms")
+        return Cause("", f"nothing in this process holds it, {age_ms} ms after it was emitted: another program does")
+
+    # -- failed attempts -----------------------------------------------------------------------------------------
+
+    def _end_attempt(self, life: Life, attempt: int, reason: str, cause: Cause, at_ms: int) -> None:
+        """Decides what becomes of a message whose attempt failed. _save_failures() makes it durable."""
+        retry = life.retry = life.retry or Retry()
+        if attempt <= retry.attempt:
+            return  # noted by a driver that was killed before it could release the event
+        retry.history.append(FailedAttempt(attempt, reason, cause.component, cause.error, at_ms))
+        self._reporter.failed(life.id, reason)
+        if cause.fatal or attempt >= self._policy.max_attempts:
+            life.letter = self._letter(life, retry, cause.fatal)
+            self._messages.move(life, State.DYING)
+        else:
+            retry.due_ms = self._clock() + self._policy.pause_ms(attempt)
+            life.message = None  # the source keeps it, and hands it out again
+            self._messages.move(life, State.FAILED)
+
+    def give_up(self, life: Life, error: str) -> None:
+        """Makes a dead letter of a message that the source could not read."""
+        cause = Cause(self._component, error, fatal=True)
+        self._end_attempt(life, life.next_attempt, "failed", cause, self._clock())
+
+    def _letter(self, life: Life, retry: Retry, fatal: bool) -> DeadLetter:
+        history, message = list(retry.history), life.message
+        if message is None:  # emitted by an earlier driver; if it was dead before, its values are in the retry book
+            return DeadLetter(life.id, self._name, history, fatal, retry.payload)
+        payload, is_readable = payload_of(message.values), not message.error
+        return DeadLetter(life.id, self._name, history, fatal, payload, message.stream, is_readable)
+
+    def _save_failures(self) -> bool:
+        """Makes failures durable, and tells the source what is dead."""
+        if not (self._failed or self._messages.all(State.FAILED) or self._messages.all(State.DYING)):
+            return False
+        try:
+            self._note_failed()
+            for life in list(self._messages.all(State.DYING)):
+                self._bury(life)
+        except MemoryFull as error:
+            self._teller.commit()  # for those that were buried before
+            self._reporter.waits_for_memory(error)
+            return False
+        self._teller.commit()
+        self._lease.renew()
+        self._failures.release(self._failed)
+        self._failed = []
+        return True
+
+    def _note_failed(self) -> None:
+        """Puts failed attempts into the retry book. Their pauses begin only then."""
+        failed = list(self._messages.all(State.FAILED))
+        if not failed:
+            return
+        self._lease.renew()
+        self._book.note({life.id: life.retry for life in failed if life.retry})
+        for life in failed:
+            self._messages.move(life, State.WAITING)
+
+    def _bury(self, life: Life) -> None:
+        assert life.letter is not None
+        self._lease.renew()
+        self._book.bury(life.letter)
+        self._teller.tell(life, is_dead=True)
+        self._reporter.dead(life.letter)
+
+    # -- roots that the store has lost ---------------------------------------------------------------------------
+
+    def time_out(self) -> bool:
+        """Fails roots that the store has been silent about for so long that it must have lost them."""
+        if not self._overdue():
+            return False
+        # Nothing is given up while its event is there, even if another driver read it and left it.
+        self._completions.rewind()
+        self._failures.rewind()
+        while self.consume():
+            pass
+        now_ms, overdue = self._clock(), self._overdue()
+        holders = self._holders([life.root for life in overdue])
+        for life in overdue:
+            self._lease.renew()
+            if self._acker.inspect(life.root).state in ("pending", "finished"):
+                # It was extended, or its event is yet to be read: check again later.
+                life.deadline_ms = now_ms + self._own_timeout_ms
+                self._messages.move(life, State.PENDING)
+            else:
+                cause = self._lost(holders.get(life.root))
+                self._end_attempt(life, max(life.attempt, life.next_attempt), "timeout", cause, now_ms)
+        self._save_failures()
+        return True
+
+    def _lost(self, holder: Cause | None) -> Cause:
+        error = f"the store has lost it: no final event for {self._own_timeout_ms} ms"
+        return Cause(holder.component, f"{error}; {holder.error}") if holder else Cause("", error)
+
+    def _overdue(self) -> list[Life]:
+        now_ms = self._clock()
+        overdue = takewhile(lambda life: life.deadline_ms <= now_ms, self._messages.all(State.PENDING))
+        return list(islice(overdue, _OVERDUE_AT_ONCE))
+
+    # -- replays that others ask for -----------------------------------------------------------------------------
+
+    def accept_requests(self) -> None:
+        """Takes requests for replays into the retry book. A message that is known already is not emitted twice; it only
+        counts the attempts that the request knows of.
+
+        Called before the source is asked for messages, since it may hand out one that was requested.
+        """
+        if self._clock() < self._next_requests_ms:
+            return
+        for request in self._book.requests():
+            life = self._messages.life_of(request.message_id)
+            if life.state in _ENDING:
+                continue
+            is_news = life.retry is None or life.retry.attempt < request.retry.attempt
+            self._lease.renew()
+            self._book.accept(request, is_news=is_news)
+            if is_news:
+                life.retry = request.retry
+                if life.state in (None, State.FINISHED):
+                    self._messages.move(life, State.WAITING)
+        self._next_requests_ms = self._clock() + REQUESTS_EVERY_MS

@@ -1,0 +1,273 @@
+"""How often a failed message is tried again, what is known of it meanwhile, and the book that keeps it in Redis."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from redis_acker.components.tuples import DEFAULT_STREAM
+from redis_acker.errors import BadInput, Unreadable
+from redis_acker.store.acker import Acker
+from redis_acker.store.message_ids import MAX_ATTEMPT, MessageId, id_from_text, id_to_text
+from redis_acker.store.quarantine import Quarantine
+from redis_acker.store.streams import Failure
+
+MAX_PAYLOAD_BYTES = 64_000
+"""A dead letter keeps the values of its message if their JSON is no longer than this."""
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often a failed message is tried again, and when."""
+
+    max_attempts: int = 5
+    first_ms: int = 1_000
+    """Pause before the second attempt. It doubles with every attempt, up to longest_ms."""
+    longest_ms: int = 60_000
+    jitter: float = 0.2
+    """Random share of the pause, so that messages that failed together do not come back together."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_attempts <= MAX_ATTEMPT or min(self.first_ms, self.longest_ms) < 0:
+            raise BadInput(f"A retry policy has max_attempts from 1 to {MAX_ATTEMPT} and pauses from 0 ms, not {self}.")
+        if not 0 <= self.jitter <= 1:
+            raise BadInput(f"The jitter of a retry policy is a share from 0 to 1, not {self.jitter!r}.")
+
+    def pause_ms(self, attempt: int) -> int:
+        """The pause after a failed attempt."""
+        pause = min(self.longest_ms, self.first_ms * 2 ** min(attempt - 1, 62))
+        return int(pause * (1 - self.jitter * random.random()))
+
+
+# -- what is known ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FailedRoot:
+    """One root that failed, and everything a replay needs."""
+
+    spout: str
+    message_id: MessageId | None
+    root: int
+    attempt: int
+    reason: str
+    """'failed' or 'timeout'."""
+    component: str
+    error: str
+    fatal: bool
+    age_ms: int
+    """From its init to its failure."""
+    at_ms: int
+    """When it failed, by the server's clock."""
+    shard: int
+    entry: str
+    """Its entry in the failure stream."""
+
+    @classmethod
+    def of(cls, spout: str, failure: Failure) -> Iterator[FailedRoot]:
+        """The roots of a failure, one by one."""
+        each = zip(failure.roots.tolist(), failure.message_ids, failure.attempts, failure.ages_ms, strict=True)
+        for root, message_id, attempt, age_ms in each:
+            yield cls(
+                spout=spout,
+                message_id=message_id,
+                root=root,
+                attempt=attempt,
+                reason=failure.reason,
+                component=failure.component,
+                error=failure.error,
+                fatal=failure.fatal,
+                age_ms=age_ms,
+                at_ms=failure.at_ms,
+                shard=failure.shard,
+                entry=failure.entry,
+            )
+
+    def as_attempt(self) -> FailedAttempt:
+        return FailedAttempt(self.attempt, self.reason, self.component, self.error, self.at_ms)
+
+
+@dataclass(frozen=True)
+class FailedAttempt:
+    """One attempt at a message, and why it failed."""
+
+    attempt: int
+    reason: str
+    component: str
+    error: str
+    at_ms: int
+
+
+@dataclass
+class Retry:
+    """A message that failed and will be tried again."""
+
+    history: list[FailedAttempt] = field(default_factory=list)
+    due_ms: int = 0
+    payload: list[Any] | None = None
+    """The values of a message that was dead: its source has finished with it, so the driver emits these."""
+    stream: str = DEFAULT_STREAM
+
+    @property
+    def attempt(self) -> int:
+        """The last attempt that failed."""
+        return self.history[-1].attempt if self.history else 0
+
+    def to_json(self) -> str:
+        data: dict[str, Any] = {"due_ms": self.due_ms, "history": [asdict(one) for one in self.history]}
+        if self.payload is not None:
+            data |= {"payload": self.payload, "stream": self.stream}
+        return json.dumps(data)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Retry:
+        """Raises Unreadable for what no book holds."""
+        data = _parsed(text, {"due_ms": int})
+        payload, stream = data.get("payload"), data.get("stream", DEFAULT_STREAM)
+        if not isinstance(payload, (list, type(None))) or not isinstance(stream, str):
+            raise Unreadable("its payload is not a list, or its stream not a text")
+        return cls(data["history"], data["due_ms"], payload, stream)
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A message that was given up."""
+
+    message_id: MessageId
+    spout: str
+    history: list[FailedAttempt]
+    fatal: bool
+    payload: list[Any] | None
+    """The values of the message, if they can be written as JSON."""
+    stream: str = DEFAULT_STREAM
+    """The stream of the spout on which it was emitted."""
+    is_readable: bool = True
+    """False: the source could not read it. Its payload is then what the source found, and cannot be emitted."""
+
+    def to_json(self) -> str:
+        return json.dumps({**asdict(self), "message_id": id_to_text(self.message_id)})
+
+    @classmethod
+    def from_json(cls, spout: str, name: bytes, text: bytes) -> DeadLetter:
+        """The letter that a spout keeps under a name. Raises Unreadable for what is none."""
+        kinds = {"message_id": str, "spout": str, "fatal": bool, "stream": str, "is_readable": bool}
+        data = _parsed(text, kinds)
+        if not data["history"] or not isinstance(data.get("payload"), (list, type(None))):
+            raise Unreadable("it has no history, or a payload that is not a list")
+        if data["spout"] != spout or data["message_id"].encode(errors="replace") != name:
+            raise Unreadable("it is the letter of another message")
+        data["message_id"] = read_name(name)
+        return cls(**{one.name: data[one.name] for one in fields(cls)})
+
+
+_ATTEMPT = {"attempt": int, "reason": str, "component": str, "error": str, "at_ms": int}
+
+
+def _parsed(text: bytes, kinds: dict[str, type]) -> dict[str, Any]:
+    """A stored object that has these fields, and a history. Raises Unreadable for anything else."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Unreadable(f"{len(text)} bytes are not JSON") from None
+    history = data.get("history") if isinstance(data, dict) else None
+    if not isinstance(history, list) or not _has(data, kinds) or not all(_has(one, _ATTEMPT) for one in history):
+        raise Unreadable(f"it lacks history, {', '.join(kinds)}, or one has another type")
+    if any(not 0 <= one["attempt"] <= MAX_ATTEMPT for one in history):
+        raise Unreadable(f"an attempt is not from 0 to {MAX_ATTEMPT}")
+    return {**data, "history": [FailedAttempt(*(one[name] for name in _ATTEMPT)) for one in history]}
+
+
+def _has(data: Any, kinds: dict[str, type]) -> bool:
+    return isinstance(data, dict) and all(type(data.get(name)) is kind for name, kind in kinds.items())
+
+
+def read_name(name: bytes) -> MessageId:
+    """The message id that a field is named by. Raises Unreadable for what is none."""
+    try:
+        message_id = id_from_text(name.decode())
+    except (UnicodeDecodeError, BadInput):
+        raise Unreadable("its name is not a message id") from None
+    if id_to_text(message_id).encode() != name:
+        raise Unreadable("its name is not a message id as it is written")
+    return message_id
+
+
+def payload_of(values: Any) -> list[Any] | None:
+    """Values as a dead letter keeps them; None if they cannot be JSON, or are too long."""
+    try:
+        text = json.dumps(list(values))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return json.loads(text) if len(text) <= MAX_PAYLOAD_BYTES else None
+
+
+# -- where it is kept -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    """A replay that somebody else asks the driver for."""
+
+    message_id: MessageId
+    retry: Retry
+    text: bytes
+    """As it is stored: another request for the same message may have replaced it since."""
+
+    @classmethod
+    def read(cls, name: bytes, text: bytes) -> Request:
+        return cls(read_name(name), Retry.from_json(text), text)
+
+
+class RetryBook:
+    """The failed messages of one spout, kept in Redis so that attempts are counted across restarts.
+
+    Only its driver writes to it. Others put requests beside it, and the driver takes them into the book.
+    """
+
+    def __init__(self, acker: Acker, spout: str) -> None:
+        self._shards, self._number = acker.shards, acker.spout_number(spout)
+        self._retries = self._shards.retries(self._number)
+        self._requests = self._shards.requests(self._number)
+        self._dead = self._shards.dead(self._number)
+        self._spout, self._quarantine = spout, Quarantine(acker.shards)
+
+    def load(self, *, requests: bool = True) -> dict[MessageId, Retry]:
+        """Every message of the spout whose last attempt failed, and that is neither complete nor dead since. Its next
+        attempt is retry.attempt + 1. requests=False: only what the driver itself has noted."""
+        found = {one.message_id: one.retry for one in self._quarantine.readable(self._retries, Request.read)}
+        for one in self.requests() if requests else ():
+            if one.message_id not in found or found[one.message_id].attempt < one.retry.attempt:
+                found[one.message_id] = one.retry
+        return found
+
+    def note(self, retries: Mapping[MessageId, Retry]) -> None:
+        self._retries.put({id_to_text(message_id): retry.to_json() for message_id, retry in retries.items()})
+
+    def forget(self, message_ids: Iterable[MessageId]) -> None:
+        self._retries.remove(map(id_to_text, message_ids))
+
+    def requests(self) -> Iterator[Request]:
+        """The replays that others ask for, a page at a time; one may come twice."""
+        return self._quarantine.readable(self._requests, Request.read)
+
+    def accept(self, request: Request, *, is_news: bool) -> None:
+        """Removes a request, and takes it into the book if it is news."""
+        retry = request.retry.to_json() if is_news else ""
+        self._shards.accept(self._number, id_to_text(request.message_id), request.text, retry)
+
+    def bury(self, letter: DeadLetter) -> None:
+        """Stores a dead letter, in place of an older one of the same message.
+
+        A letter of the same failure stays: its driver knew more, and was killed before it told the source.
+        """
+        name = id_to_text(letter.message_id)
+        stored = self._dead.get(name)
+        try:
+            if stored and DeadLetter.from_json(self._spout, name.encode(), stored).history[-1] == letter.history[-1]:
+                return
+        except Unreadable as error:
+            self._quarantine.set_aside_field(self._dead, name.encode(), stored or b"", error)
+        self._shards.bury(self._number, name, letter.to_json())

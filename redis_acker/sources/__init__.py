@@ -1,1 +1,0 @@
-"""Sources: spouts that read from files, queues and streams."""

@@ -1,0 +1,288 @@
+"""The ledger of roots: what a program calls to initialise, ack, fail, extend and look at them."""
+
+from __future__ import annotations
+
+import logging
+import reprlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from redis_acker.errors import AckerError, BadInput, StoreLost, UnknownSpout
+from redis_acker.store.batches import Batch, ack_batches, check_whole_blocks, fold, init_batches, root_batches
+from redis_acker.store.connect import Target, hide_password, open_servers
+from redis_acker.store.ids import Ids, Sessions, Token, U64Array, as_u64, make_roots
+from redis_acker.store.keys import key_prefix
+from redis_acker.store.message_ids import MessageIds, check_attempts, check_message_ids
+from redis_acker.store.namespace import Settings, check_namespace, number_spout, open_namespace, store_settings
+from redis_acker.store.pending import PendingRoot, RootState, inspect, list_pending
+from redis_acker.store.stats import Acks, Fails, Inits, Stats, read_stats
+from redis_acker.store.streams import CLAIM_AFTER_MS, Completion, EventReader, Failure
+
+DEFAULT_NAMESPACE = "default"
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+RETRY_FOR_S = 10.0
+"""How long a call keeps trying to reach the server, though never longer than half the timeout of roots: a repeated init
+is recognised for at least one timeout."""
+
+MAX_COMPONENT_BYTES = 255
+MAX_ERROR_BYTES = 2000
+"""Longer texts are cut: they only explain a failure to people."""
+
+
+class Acker:
+    """A namespace of roots on Redis.
+
+    Every call may be repeated within the timeout of its roots, and takes effect once. Threads and forked processes may
+    share an Acker; a pickled one opens new connections where it is unpickled.
+    """
+
+    def __init__(
+        self,
+        url: Target | Sequence[Target] | None = None,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        shards: int | None = None,
+        buckets: int | None = None,
+        timeout_ms: int | None = None,
+        block_size: int | None = None,
+        ack_restarts_clock: bool | None = None,
+        create: bool = True,
+        retry_for_s: float = RETRY_FOR_S,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        """Opens the namespace. An argument that is None takes the stored setting, or the default in a new namespace.
+
+        create=False refuses a namespace that does not exist. For tests, clock replaces the server's clock with ms
+        since 1970.
+        """
+        self.namespace = check_namespace(namespace)
+        if isinstance(retry_for_s, bool) or not isinstance(retry_for_s, (int, float)) or retry_for_s < 0:
+            raise BadInput(f"retry_for_s must be a number of seconds, 0 or more, not {retry_for_s!r}.")
+        self._wanted = Settings(shards, buckets, timeout_ms, block_size, ack_restarts_clock)
+        self._create, self._retry_for_s, self._clock = create, retry_for_s, clock
+        self._connect(url)
+
+    def _connect(self, url: Target | Sequence[Target] | None) -> None:
+        self.servers = open_servers(url, partial(key_prefix, self.namespace))
+        """Which server holds which shard."""
+        retry_for_s, clock = self._retry_for_s, self._clock
+        try:
+            self.shards = open_namespace(
+                self.servers, self.namespace, self._wanted, create=self._create, retry_for_s=retry_for_s, clock=clock
+            )
+        except BaseException:
+            self.servers.close()
+            raise
+        self.settings = self.shards.settings
+        self._sessions = Sessions()
+        self._spouts: dict[str, int] = {}
+
+    # -- roots ---------------------------------------------------------------------------------------------------
+
+    def allocate(self, spout: str, count: int = 1) -> U64Array:
+        """New roots of a spout, in as few blocks as possible. They are not pending before init."""
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 1 << 32:
+            raise BadInput(f"count must be a whole number of roots from 0 to 2**32, not {count!r}.")
+        number = self.spout_number(spout)
+        blocks = -(-count // self.settings.block_size)
+        if blocks == 0:
+            return make_roots(number, 0, 0, self.settings.block_size)
+        first = self._again_if_lost(lambda: self.shards.allocate(spout, number, blocks))
+        return make_roots(number, first, count, self.settings.block_size)
+
+    def init(
+        self,
+        roots: Ids,
+        ack_vals: Ids,
+        *,
+        message_ids: MessageIds | None = None,
+        attempts: int | Sequence[int] = 1,
+        quiet: bool = False,
+        echo_ids: bool = False,
+        until_ms: int | None = None,
+    ) -> Inits:
+        """Makes roots pending, each with the XOR of the edges its spout sent. Takes whole blocks, as allocated.
+
+        message_ids and attempts come back with a failure, and with echo_ids=True also with a completion. quiet=True
+        writes no completions to the stream, for spouts that only care about failures. An init that reaches the server
+        after until_ms raises TooLate: by then another may have made the same roots pending, and finished them.
+        """
+        root_array, val_array = self._pairs(roots, ack_vals)
+        if not val_array.all():
+            raise BadInput("An init with ack val 0 would be complete at once: zero is not an edge, use new_edges().")
+        if len(root_array) > 1 and not bool((root_array[1:] > root_array[:-1]).all()):
+            raise BadInput("init takes each root once, in ascending order, as allocate() gave them.")
+        check_whole_blocks(root_array, self.settings.block_size)
+        count = len(root_array)
+        ids = None if message_ids is None else check_message_ids(message_ids, count)
+        tries = check_attempts(attempts, count)
+
+        def send() -> list[list[int]]:
+            batches = init_batches(root_array, val_array, self.settings.shards, ids, tries)
+            return self.shards.init(batches, quiet=quiet, echo=echo_ids, until_ms=until_ms)
+
+        return Inits(*_sums(self._again_if_lost(send), 4))
+
+    def ack(self, roots: Ids, ack_vals: Ids, *, token: Token | str | bytes | None = None) -> Acks:
+        """XORs ack vals into the roots: for each tuple, its edge and the edges of its children.
+
+        A token names the batch: what was applied under a token is not applied again. Pass one when another process
+        may send the same batch again; the batch must then be, for every block it touches, everything under that
+        token. Without a token, only the retries inside this call are recognised.
+        """
+        root_array, val_array = fold(*self._pairs(roots, ack_vals))
+        if not val_array.all():  # an ack val of zero changes nothing
+            root_array, val_array = root_array[val_array != 0], val_array[val_array != 0]
+        known = token if isinstance(token, Token) else self._sessions.next() if token is None else Token.of(token)
+        restart = self.settings.ack_restarts_clock
+        batches = ack_batches(root_array, val_array, self.settings.shards, self.settings.block_size, restart=restart)
+        try:
+            replies = self.shards.ack(batches, known.packed(), restart=restart)
+        except AckerError as error:
+            error.token = known
+            self._sessions.renew()
+            raise
+        return Acks(*_sums(replies, 4))
+
+    def fail(self, roots: Ids, *, component: str = "", error: str = "", fatal: bool = False) -> Fails:
+        """Fails roots at once, whatever their ack val. fatal=True means that a replay would fail again."""
+        texts = _cut(component, "component", MAX_COMPONENT_BYTES), _cut(error, "error", MAX_ERROR_BYTES)
+        return Fails(*_sums(self.shards.fail(self._named(roots), *texts, fatal=fatal), 3))
+
+    def extend(self, roots: Ids) -> int:
+        """Restarts the clock of pending roots. Returns how many were pending."""
+        return sum(self.shards.extend(self._named(roots)))
+
+    # -- final events --------------------------------------------------------------------------------------------
+
+    def completions(
+        self, spout: str, *, consumer: str | None = None, claim_after_ms: int = CLAIM_AFTER_MS
+    ) -> EventReader[Completion]:
+        """Reads what is complete. A consumer that comes back under its old name gets what it held."""
+        return EventReader(self, "completions", spout, consumer=consumer, claim_after_ms=claim_after_ms)
+
+    def failures(
+        self, spout: str, *, consumer: str | None = None, claim_after_ms: int = CLAIM_AFTER_MS
+    ) -> EventReader[Failure]:
+        """Reads what failed, with everything that a replay needs."""
+        return EventReader(self, "failures", spout, consumer=consumer, claim_after_ms=claim_after_ms)
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def pending_count(self, spout: str | None = None) -> int:
+        """How many roots are pending, from counters: as cheap with ten million roots as with one."""
+        stats = self.stats()
+        return sum(one.pending for one in stats.spouts if spout in (None, one.name))
+
+    def stats(self) -> Stats:
+        """The counters of the namespace, by spout and by shard."""
+        return read_stats(self.shards)
+
+    def inspect(self, root: int) -> RootState:
+        """Everything that is known about one root."""
+        found = as_u64(root, "root")
+        if len(found) != 1:
+            raise BadInput(f"inspect takes one root, not {reprlib.repr(root)}: call it for each.")
+        return inspect(self, int(found[0]))
+
+    def pending(
+        self, *, spout: str | None = None, shard: int | None = None, older_than_ms: int = 0
+    ) -> Iterator[PendingRoot]:
+        """Lists pending roots, oldest bucket first, a page at a time."""
+        return list_pending(self, spout=spout, shard=shard, older_than_ms=older_than_ms)
+
+    # -- the rest ------------------------------------------------------------------------------------------------
+
+    @property
+    def urls(self) -> list[str]:
+        """URLs for other processes to reach the same servers, passwords included."""
+        return list(self.servers.urls)
+
+    def spout_number(self, name: str) -> int:
+        """The number of a spout, assigned at first use."""
+        if name not in self._spouts:
+            self._spouts[name] = number_spout(self.shards, self.namespace, name)
+        return self._spouts[name]
+
+    def spout_names(self) -> dict[int, str]:
+        """The spouts of this namespace, by number."""
+        return self.shards.spouts()
+
+    def known_spouts(self, only: str | None = None) -> dict[str, int]:
+        """The numbers of all spouts, or of one. Raises UnknownSpout where there is none of that name."""
+        numbers = {name: number for number, name in sorted(self.spout_names().items())}
+        if only is None:
+            return numbers
+        if only not in numbers:
+            raise UnknownSpout(f"Namespace {self.namespace!r} has no spout {only!r}: it has {sorted(numbers)}.")
+        return {only: numbers[only]}
+
+    def close(self) -> None:
+        """Closes the connections, and stops the server if it is embedded."""
+        self.servers.close()
+
+    def __enter__(self) -> Acker:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Acker({', '.join(map(hide_password, self.urls))}, namespace={self.namespace!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self.urls:
+            raise BadInput("An Acker on client objects cannot be pickled: open it with a URL.")
+        return {
+            "urls": self.urls,
+            "namespace": self.namespace,
+            "wanted": self.settings.as_wanted(),
+            "retry_for_s": self._retry_for_s,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.namespace, self._wanted = state["namespace"], state["wanted"]
+        self._create, self._retry_for_s, self._clock = False, state["retry_for_s"], None
+        self._connect(state["urls"])
+
+    def _again_if_lost(self, send: Callable[[], T]) -> T:
+        """Sends. If the server has lost its data, stores the settings and the spouts again and sends once more."""
+        try:
+            return send()
+        except StoreLost as error:
+            log.error("%s The roots that were pending there are lost.", error)
+        store_settings(self.shards, self.servers, self.namespace, create=True)
+        known, self._spouts = self._spouts, {}
+        for name, number in known.items():
+            if self.spout_number(name) != number:
+                raise StoreLost(f"The server has lost its data, and spout {name!r} has a new number: open a new Acker.")
+        return send()
+
+    def _named(self, roots: Ids) -> Iterator[Batch]:
+        root_array = as_u64(roots, "roots")
+        distinct, _ = fold(root_array, root_array)
+        return root_batches(distinct, self.settings.shards, self.settings.block_size)
+
+    def _pairs(self, roots: Ids, ack_vals: Ids) -> tuple[U64Array, U64Array]:
+        root_array, val_array = as_u64(roots, "roots"), as_u64(ack_vals, "ack_vals")
+        if len(root_array) != len(val_array):
+            raise BadInput(
+                f"roots and ack_vals must have the same length: {len(root_array)} roots, {len(val_array)} ack vals."
+            )
+        return root_array, val_array
+
+
+def _cut(text: str, name: str, most_bytes: int) -> bytes:
+    if not isinstance(text, str):
+        raise BadInput(f"{name} must be a str, not {reprlib.repr(text)}: pass str() of it.")
+    # Cut between two characters: half a character could not be decoded.
+    return text.encode(errors="replace")[:most_bytes].decode(errors="ignore").encode()
+
+
+def _sums(replies: list[list[int]], width: int) -> list[int]:
+    return [sum(reply[i] for reply in replies) for i in range(width)]

@@ -1,0 +1,149 @@
+"""The only place where a Redis key is spelt. All keys of a shard share one hash tag, so one node of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from redis_acker.store.streams import Kind
+
+KeyKind: TypeAlias = Literal["all", "blocks", "rows", "runs"]
+
+_NAMES: dict[KeyKind, tuple[str, ...]] = {
+    "all": ("*",),
+    "blocks": (
+        "meta",
+        "scratch:*",
+        "quarantine",
+        "heads:*",
+        "vals:*",
+        "ids:*",
+        "finished:*",
+        "completions:*",
+        "failures:*",
+    ),
+    "rows": ("rows:*",),
+    "runs": ("progress:*", "sequences"),
+}
+"""What follows the prefix: in any key, in the keys that scripts on blocks declare, in Spark's keys of failed rows and
+of the progress of runs."""
+
+
+def key_prefix(namespace: str, shard: int) -> str:
+    """How every key of a shard begins. Its hash tag decides which node of a cluster holds the shard."""
+    return f"acker:{{{namespace}:{shard}}}:"
+
+
+def key_patterns(namespace: str, *kinds: KeyKind) -> list[str]:
+    """Patterns for ACL rules that match the keys of all shards of a namespace."""
+    return [f"acker:{{{namespace}:*}}:{name}" for kind in kinds for name in _NAMES[kind]]
+
+
+class ShardKeys:
+    """The keys of one shard of a namespace."""
+
+    def __init__(self, namespace: str, shard: int, buckets: int) -> None:
+        self.prefix = key_prefix(namespace, shard)
+        self._buckets = buckets
+
+    @property
+    def meta(self) -> str:
+        """The settings, the clock of the rotation and the counters."""
+        return self.prefix + "meta"
+
+    @property
+    def spouts(self) -> str:
+        """Spout name -> number; used in shard 0 only."""
+        return self.prefix + "spouts"
+
+    @property
+    def sequences(self) -> str:
+        """Spout number -> next block sequence; used in shard 0 only."""
+        return self.prefix + "sequences"
+
+    @property
+    def quarantine(self) -> str:
+        """Where it was -> what could not be read."""
+        return self.prefix + "quarantine"
+
+    def name_of(self, key: str) -> str:
+        """A key of this shard without its prefix, for people."""
+        return key.removeprefix(self.prefix)
+
+    def completions(self, spout: int) -> str:
+        return f"{self.prefix}completions:{spout}"
+
+    def failures(self, spout: int) -> str:
+        return f"{self.prefix}failures:{spout}"
+
+    def stream(self, kind: Kind, spout: int) -> str:
+        """The completions or the failures of a spout."""
+        return self.completions(spout) if kind == "completions" else self.failures(spout)
+
+    def lease(self, spout: int) -> str:
+        """Who drives the spout; used in shard 0 only."""
+        return f"{self.prefix}lease:{spout}"
+
+    def retries(self, spout: int) -> str:
+        """Message id -> its failed attempts; used in shard 0 only."""
+        return f"{self.prefix}retries:{spout}"
+
+    def dead(self, spout: int) -> str:
+        """Message id -> dead letter; used in shard 0 only."""
+        return f"{self.prefix}dead:{spout}"
+
+    def requests(self, spout: int) -> str:
+        """Message id -> its failed attempts, where somebody asks the driver for a replay; used in shard 0 only."""
+        return f"{self.prefix}requests:{spout}"
+
+    def replayed(self, spout: int) -> str:
+        """Failed roots whose replay was requested, scored by the time of the request; used in shard 0 only."""
+        return f"{self.prefix}replayed:{spout}"
+
+    def withdrawn(self, spout: int) -> str:
+        """Entry of the failure stream -> who withdrew it, and what it says."""
+        return f"{self.prefix}withdrawn:{spout}"
+
+    def run(self, spout: int) -> str:
+        """The roots of the Spark run in progress; used in shard 0 only."""
+        return f"{self.prefix}run:{spout}"
+
+    def progress(self, spout: int) -> str:
+        """How far the Spark run in progress has come, by partition; used in shard 0 only."""
+        return f"{self.prefix}progress:{spout}"
+
+    def failed_rows(self, run: str) -> str:
+        """Row key -> why the row failed in a Spark run; used in shard 0 only."""
+        return f"{self.prefix}rows:{run}"
+
+    @property
+    def expired_heads(self) -> str:
+        return self.prefix + "heads:expired"
+
+    def heads(self, bucket: int) -> str:
+        """Block -> head in a bucket: 0 is the nursery, the number of buckets stands for expired."""
+        return self.expired_heads if bucket == self._buckets else f"{self.prefix}heads:{bucket}"
+
+    @cached_property
+    def fixed(self) -> list[str]:
+        """The keys every block script declares first, in the order of lua/lib/shard.lua."""
+        places = [*map(str, range(self._buckets)), "expired"]
+        return [
+            self.meta,
+            self.prefix + "scratch:a",
+            self.prefix + "scratch:b",
+            self.quarantine,
+            *(f"{self.prefix}heads:{place}" for place in places),
+            *(f"{self.prefix}vals:{place}" for place in places),
+            *(f"{self.prefix}ids:{place}" for place in places),
+            *(f"{self.prefix}finished:{tick}" for tick in range(self._buckets)),
+        ]
+
+    def with_streams(self, spouts: Iterable[int]) -> list[str]:
+        """The fixed keys and the streams of some spouts."""
+        keys = list(self.fixed)
+        for spout in spouts:
+            keys += [self.completions(spout), self.failures(spout)]
+        return keys

@@ -1,0 +1,250 @@
+"""How far a Spark run has come: for each partition the rows that are done, and the portion that a task is working on.
+
+A run keeps this in one hash of its spout, so that a second attempt of a task, or the run that follows a dead one,
+continues where the first stopped. lua/lib/portion.lua describes a partition's record.
+"""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from redis_acker.errors import UnreadableRun
+from redis_acker.store.acker import Acker
+from redis_acker.store.ids import U64Array, make_roots
+from redis_acker.store.transport import Command
+
+BEGUN, PENDING, SUNK = 0, 1, 2
+"""Stages of a portion: allocated; its roots are pending; its sink has returned."""
+
+_ENDED = 3
+"""Stage of a partition without a portion, once a task has come to its end."""
+
+KEPT_FOR_MS = 7 * 24 * 3600 * 1000
+"""A run that is not continued is forgotten after this time."""
+
+FORMAT = 1
+"""The version of what is stored. A run stored in another format is not continued."""
+
+PortionState = Literal["new", "again", "anew", "late", "done", "other", "lost", "gone"]
+"""What a task that begins a portion is told. new: it is the first to ask. again, anew: another attempt had it; the
+roots are the same, or new ones. late: its sink has returned, but its roots may be over and forgotten by now. done: rows
+from here on are done, up to a place that follows. other: the rows are not those that were there before. lost: the store
+has forgotten rows that the task has done. gone: the run is over."""
+
+_NAME, _ABOUT, _PASSES = "name", "about", "passes"
+
+_MOST = 253_402_300_799_999
+"""Greater than any count or sequence number; as a time, the end of the year 9999."""
+
+
+@dataclass(frozen=True)
+class RunAbout:
+    """What is known of a run as a whole."""
+
+    spout: str
+    started_ms: int
+    where: str
+    """Host and process of the driver that began it."""
+    partitions: int
+    """Of its input; 0 if that is not known beforehand."""
+    input: str
+    """Fingerprint of the input and of how it is split into partitions; empty if it has none."""
+    steps: str
+    """Fingerprint of the steps and the sink."""
+    format: int = FORMAT
+
+    @classmethod
+    def read(cls, text: str) -> RunAbout:
+        """Raises ValueError if it is no such text. In another format only the number of the format can be relied on."""
+        data = json.loads(text)
+        if not isinstance(data, dict) or type(data.get("format")) is not int:
+            raise ValueError(text)
+        empty = cls("", 0, "", 0, "", "", data["format"])
+        values: dict[str, Any] = {name: data.get(name) for name in asdict(empty)}
+        if all(type(values[name]) is type(value) for name, value in asdict(empty).items()):
+            found = cls(**values)
+            if 0 <= found.started_ms <= _MOST and 0 <= found.partitions <= _MOST:
+                return found
+        if empty.format == FORMAT:
+            raise ValueError(text)
+        return empty
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the rows of one partition."""
+
+    partition: str
+    """The pass and the partition."""
+    rows: int
+    sum: int
+    """Checksum of the rows before it, in their order."""
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What the store says about the next portion of a partition."""
+
+    state: PortionState
+    rows: int
+    sum: int
+    first: int
+    stage: int
+    until_ms: int
+    """An init of its roots that comes later than this is refused."""
+    left: U64Array
+    """Roots that it had before, and that are to be failed: nobody will complete them."""
+
+
+@dataclass(frozen=True)
+class PartitionProgress:
+    """One partition of a run."""
+
+    partition: str
+    done: int
+    failed: int
+    """Of those that are done."""
+    rows: int
+    """Of the portion in progress; 0 if there is none."""
+    first: int
+    """Its first block sequence."""
+    stage: int
+    touched_ms: int
+    """When a worker was last at it; 0 if it had no rows."""
+    now_failed: int
+    """How many rows of the portion have failed."""
+
+    @classmethod
+    def read(cls, partition: str, text: str) -> PartitionProgress:
+        """Raises ValueError if it is not the record of a partition."""
+        done, _, failed, rows, _, first, stage, touched_ms, now_failed, left, left_first = text.split()
+        numbers = [int(word) for word in (done, failed, rows, first, stage, touched_ms, now_failed)]
+        found = cls(partition, *numbers)
+        numbers += [int(left), int(left_first)]
+        if len(found.place) != 2 or not all(0 <= number <= _MOST for number in numbers):
+            raise ValueError(text)
+        return found
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """The number of the pass, and that of the partition."""
+        return tuple(map(int, self.partition.split(":")))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether a task has come to its end."""
+        return self.stage == _ENDED
+
+
+class RunProgress:
+    """The progress of the run of one spout, as its driver, its workers and the command line see it."""
+
+    def __init__(self, acker: Acker, spout: int, name: str = "") -> None:
+        """spout: its number. name: of the run."""
+        self._acker, self._spout, self.name = acker, spout, name
+        self._hash = acker.shards.progress(spout)
+
+    # -- the run as a whole --------------------------------------------------------------------------------------
+
+    def read(self) -> tuple[RunAbout | None, list[PartitionProgress]]:
+        """What is stored; from then on this object stands for that run. None if there is no run, and no partitions of
+        one in another format. Raises UnreadableRun if something is there that no version has written."""
+        found = {_text_of(name): _text_of(value) for name, value in self._hash.items()}
+        self.name, text = found.pop(_NAME, ""), found.pop(_ABOUT, None)
+        found.pop(_PASSES, None)
+        if text is None:
+            return None, []
+        try:
+            about = RunAbout.read(text)
+        except ValueError:
+            raise _unreadable(_ABOUT, text) from None
+        if about.format != FORMAT:
+            return about, []
+        partitions = []
+        for field, value in found.items():
+            try:
+                partitions.append(PartitionProgress.read(field, value))
+            except ValueError:
+                raise _unreadable(field, value) from None
+        return about, sorted(partitions, key=lambda one: one.place)
+
+    def stored_name(self) -> str:
+        """The name of the run that is stored; empty if there is none."""
+        return (self._hash.get(_NAME) or b"").decode()
+
+    def start(self, name: str, about: RunAbout) -> None:
+        """Forgets what is stored, and begins a run."""
+        self.name = name
+        self._hash.delete()
+        self._hash.put({_NAME: name, _ABOUT: json.dumps(asdict(about))})
+        self.keep()
+
+    def keep(self) -> None:
+        """Restarts the time after which it is forgotten."""
+        self._hash.expire(KEPT_FOR_MS)
+
+    def drop(self) -> None:
+        self._hash.delete()
+
+    def next_pass(self) -> int:
+        """The number of another pass over a part of the input. The first pass over all of it is number 0."""
+        return self._hash.increment(_PASSES)
+
+    # -- its portions --------------------------------------------------------------------------------------------
+
+    def begin(self, place: Place, rows: int, sum: int) -> Portion:
+        """Begins the portion after a place, or finds how far another attempt has taken it. Ends the portion before."""
+        blocks = -(-rows // self._acker.settings.block_size)
+        state, rows, sum_text, first, stage, now_ms, *left = self._acker.shards.begin_portion(
+            self._spout, self.name, place.partition, place.rows, _hex(place.sum), rows, _hex(sum), blocks
+        )
+        until_ms = now_ms + self._acker.settings.timeout_ms // 2
+        found_sum = int(sum_text.replace("-", "0") or "0", 16)
+        return Portion(state, rows, found_sum, first, stage, until_ms, self.roots_of(left[1], left[0]))
+
+    def reach(self, place: Place, portion: Portion, stage: int, failed: int = 0) -> str:
+        """Notes that a worker is at the portion, and how far it has come. 'kept'; 'done' if another has ended it;
+        'gone' if its roots are others by now, or have to be."""
+        return self._acker.shards.keep_portion(
+            self._spout, self.name, place.partition, place.rows, portion.first, stage, failed
+        )
+
+    def leave(self, partition: str) -> U64Array | None:
+        """Lets go of the portion in progress. Returns its roots, for the caller to fail, unless they are sunk."""
+        if left := self._acker.shards.leave_portion(self._spout, self.name, partition):
+            return self.roots_of(left[1], left[0])
+        return None
+
+    def roots_of(self, first: int, rows: int) -> U64Array:
+        return make_roots(self._spout, first, rows, self._acker.settings.block_size)
+
+
+def spouts_with_runs(acker: Acker, only: str | None = None) -> dict[str, int]:
+    """Name and number of the spouts, or of one, that have a run in progress or one that died."""
+    spouts = acker.known_spouts(only)
+    keys = (acker.shards.keys[0].progress(number) for number in spouts.values())
+    found = acker.shards.transport.run(Command(0, ("EXISTS", key)) for key in keys)
+    return {name: number for (name, number), exists in zip(spouts.items(), found, strict=True) if exists}
+
+
+def field_of(pass_number: int, partition: int) -> str:
+    """The name of a partition in one pass over the input."""
+    return f"{pass_number}:{partition}"
+
+
+def _text_of(value: bytes) -> str:
+    return value.decode(errors="backslashreplace")
+
+
+def _unreadable(field: str, text: str) -> UnreadableRun:
+    return UnreadableRun(
+        f"The progress of a run has a field {reprlib.repr(field)} with {reprlib.repr(text)}, which this version "
+        "cannot read: `redis-acker runs drop` drops it, and the next run starts from the beginning."
+    )
+
+
+def _hex(value: int) -> str:
+    return f"{value:016x}"

@@ -1,0 +1,292 @@
+"""The one door to the shards: a method for each script, with its KEYS and ARGV, and handles for plain hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from redis_acker.store.batches import Batch
+from redis_acker.store.hashes import StoredHash
+from redis_acker.store.keys import ShardKeys
+from redis_acker.store.transport import Argument, Command, Transport, ms_of
+
+if TYPE_CHECKING:
+    from redis_acker.store.namespace import StoredSettings
+    from redis_acker.store.streams import Kind
+
+GROUP = "drivers"
+"""The one consumer group of every stream: its members share the entries, and an entry that is released is deleted."""
+
+ENTRIES_AT_ONCE = 20
+"""Stream entries read by one command without consuming them. Each holds up to thousands of roots."""
+
+
+class Shards:
+    """The shards of one namespace. A spout goes by its number here."""
+
+    def __init__(
+        self, transport: Transport, namespace: str, settings: StoredSettings, *, clock: Callable[[], int] | None = None
+    ) -> None:
+        self.transport, self.settings, self._clock = transport, settings, clock
+        self.keys = [ShardKeys(namespace, shard, settings.buckets) for shard in range(settings.shards)]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    # -- blocks: lua/lib/shard.lua lists the KEYS and ARGV that come first ---------------------------------------
+
+    def init(self, batches: Iterable[Batch], *, quiet: bool, echo: bool, until_ms: int | None) -> list[list[int]]:
+        """For each batch: roots initialised, completed, failed, duplicates."""
+        head = [int(quiet), int(echo), "" if until_ms is None else until_ms]
+        return self._run_batches("init", batches, lambda batch: [*head, *batch.dense])
+
+    def ack(self, batches: Iterable[Batch], token: bytes, *, restart: bool) -> list[list[int]]:
+        """For each batch: ack vals applied, roots completed, ack vals late, duplicates."""
+        return self._run_batches(
+            "ack", batches, lambda batch: [token, int(restart), b"".join(batch.sparse), *batch.dense]
+        )
+
+    def fail(self, batches: Iterable[Batch], component: bytes, error: bytes, *, fatal: bool) -> list[list[int]]:
+        """For each batch: roots failed, kept for their init, late."""
+        return self._run_batches("fail", batches, lambda batch: [component, error, int(fatal), b"".join(batch.sparse)])
+
+    def extend(self, batches: Iterable[Batch]) -> list[int]:
+        """For each batch: roots that were pending."""
+        return self._run_batches("extend", batches, lambda batch: [b"".join(batch.sparse)])
+
+    def inspect(self, shard: int, block: bytes, index: int) -> list[Any]:
+        """What the shard has of one root; lua/inspect.lua lists the parts."""
+        reply: list[Any] = self.transport.run_one(self._on_blocks("inspect", shard, (), [block, index]))
+        return reply
+
+    def page(self, shard: int, born: int, cursor: bytes, blocks: int) -> tuple[bytes, list[Any], int]:
+        """One page of the blocks born in a tick: the next cursor; block, head and ids of each; the server's time."""
+        cursor, flat, now_ms = self.transport.run_one(self._on_blocks("page", shard, (), [born, cursor, blocks]))
+        return cursor, flat, now_ms
+
+    def rotate(self, shard: int, tick_ms: int) -> tuple[str, int]:
+        """'turned', 'early' or 'waiting', and the ms until the next step is due."""
+        state, due_in_ms = self.transport.run_one(self._on_blocks("rotate", shard, (), [tick_ms]))
+        return state.decode(), due_in_ms
+
+    def expired(self, shard: int, cursor: bytes, blocks: int) -> tuple[bytes, bytes, bytes, int]:
+        """One page of the expired blocks: the next cursor; their names; what each costs; how many were set aside."""
+        reply = self.transport.run_one(self._on_blocks("expired", shard, (), [cursor, blocks]))
+        return reply[0], reply[1], reply[2], reply[3]
+
+    def drain(self, shard: int, parts: Iterable[tuple[Sequence[int], bytes]]) -> list[list[int]]:
+        """For each part, given as its spouts and its blocks: roots expired, orphans, roots filed again."""
+        return self.transport.run(self._on_blocks("drain", shard, spouts, [blocks]) for spouts, blocks in parts)
+
+    # -- the namespace and its spouts ----------------------------------------------------------------------------
+
+    def open(
+        self, first: int, end: int, fields: Iterable[tuple[str, int]], *, create: bool
+    ) -> list[list[bytes | None]]:
+        """The stored settings of each shard. Where there are none, create=True stores those given first."""
+        args: list[Argument] = [int(create), self._now(), *(part for pair in fields for part in pair)]
+        return self.transport.run(
+            Command.call("open", shard, [self.keys[shard].meta], args) for shard in range(first, end)
+        )
+
+    def spout(self, name: str, number: int, most: int) -> int:
+        """The number of a spout: the one it has, the one proposed, or the next one free; 0 if all are taken."""
+        found: int = self.transport.run_one(Command.call("spout", 0, [self.keys[0].spouts], [name, number, most]))
+        return found
+
+    def spouts(self) -> dict[int, str]:
+        """The name of every spout, by its number."""
+        flat = self.ask(0, "HGETALL", self.keys[0].spouts)
+        return {int(number): name.decode() for name, number in zip(flat[::2], flat[1::2], strict=True)}
+
+    def allocate(self, name: str, spout: int, blocks: int) -> int:
+        """Reserves sequence numbers for blocks of a spout, and returns the first."""
+        keys = [self.keys[0].sequences, self.keys[0].spouts]
+        return int(self.transport.run_one(Command.call("allocate", 0, keys, [name, spout, blocks, self._now()])))
+
+    # -- the progress of Spark runs ------------------------------------------------------------------------------
+
+    def begin_portion(
+        self, spout: int, run: str, partition: str, offset: int, before: str, rows: int, sum: str, blocks: int
+    ) -> tuple[Any, int, str, int, int, int, int, int]:
+        """State, rows, checksum, first sequence and stage of a portion, the server's time, and rows and first sequence
+        of the roots that it had before."""
+        keys = [self.keys[0].progress(spout), self.keys[0].sequences]
+        timeout_ms = self.settings.timeout_ms
+        args: list[Argument] = [run, partition, offset, before, rows, sum, blocks, spout, timeout_ms, self._now()]
+        state, rows, sum_text, first, stage, now_ms, left_rows, left_first = self.transport.run_one(
+            Command.call("begin_portion", 0, keys, args)
+        )
+        return state.decode(), rows, sum_text.decode(), int(first), stage, now_ms, left_rows, int(left_first)
+
+    def keep_portion(
+        self, spout: int, run: str, partition: str, offset: int, first: int, stage: int, failed: int
+    ) -> str:
+        """'kept', 'done' or 'gone'."""
+        timeout_ms = self.settings.timeout_ms
+        args: list[Argument] = [run, partition, offset, first, stage, failed, timeout_ms, self._now()]
+        reply = self.transport.run_one(Command.call("keep_portion", 0, [self.keys[0].progress(spout)], args))
+        return str(reply.decode())
+
+    def leave_portion(self, spout: int, run: str, partition: str) -> tuple[int, int] | None:
+        """Rows and first sequence of the portion that was in work."""
+        reply = self.transport.run_one(
+            Command.call("leave_portion", 0, [self.keys[0].progress(spout)], [run, partition])
+        )
+        return (reply[0], int(reply[1])) if reply else None
+
+    # -- streams -------------------------------------------------------------------------------------------------
+
+    def join(self, streams: Iterable[tuple[int, str]]) -> None:
+        """Creates the consumer group of streams, given by shard and key."""
+        self.transport.run(Command.call("join", shard, [key], [GROUP]) for shard, key in streams)
+
+    def release(self, parts: Iterable[tuple[int, str, Sequence[str]]]) -> None:
+        """Deletes entries from streams, given by shard, key and ids."""
+        self.transport.run(Command.call("release", shard, [key], [GROUP, *entries]) for shard, key, entries in parts)
+
+    def unread(self, kind: Kind, spout: int) -> list[int]:
+        """For each shard: entries of a spout's stream that no reader has released."""
+        return self.each("XLEN", lambda keys: keys.stream(kind, spout))
+
+    def entries(
+        self, kind: Kind, spout: int, shard: int, *, newest_first: bool = False
+    ) -> Iterator[tuple[bytes, list[bytes]]]:
+        """The entries of a stream with their fields, oldest first unless asked otherwise, without consuming them."""
+        key = self.keys[shard].stream(kind, spout)
+        command, start, end = ("XREVRANGE", "+", "-") if newest_first else ("XRANGE", "-", "+")
+        while page := self.ask(shard, command, key, start, end, "COUNT", ENTRIES_AT_ONCE):
+            yield from page
+            start = f"({page[-1][0].decode()}"
+
+    # -- what cannot be read -------------------------------------------------------------------------------------
+
+    def set_aside_entry(self, shard: int, stream: str, entry: bytes, name: bytes, parts: bytes) -> bool:
+        """Moves an entry of a stream into the quarantine. False if it is gone."""
+        keys = [stream, self.keys[shard].quarantine, self.keys[shard].meta]
+        args: list[Argument] = [GROUP, entry, name, parts, self._now()]
+        return bool(self.transport.run_one(Command.call("set_aside_entry", shard, keys, args)))
+
+    def set_aside_field(self, shard: int, key: str, field: bytes, value: bytes, name: bytes, parts: bytes) -> bool:
+        """Moves a field of a hash into the quarantine. False if it is gone, or has another value by now."""
+        keys = [key, self.keys[shard].quarantine, self.keys[shard].meta]
+        args: list[Argument] = [field, value, name, parts, self._now()]
+        return bool(self.transport.run_one(Command.call("set_aside_field", shard, keys, args)))
+
+    def quarantine(self, shard: int) -> StoredHash:
+        return StoredHash(self.transport, shard, self.keys[shard].quarantine)
+
+    # -- the right to drive a spout ------------------------------------------------------------------------------
+
+    def lease(self, spout: int, owner: str, for_ms: int) -> tuple[str, int]:
+        """Takes or renews the lease if it is free or this owner's. Returns who holds it now, and for how many ms."""
+        holder, left_ms = self.transport.run_one(Command.call("lease", 0, [self.keys[0].lease(spout)], [owner, for_ms]))
+        return holder.decode(errors="replace"), left_ms
+
+    def unlease(self, spout: int, owner: str) -> None:
+        """Gives the lease up, if this owner holds it."""
+        self.transport.run_one(Command.call("unlease", 0, [self.keys[0].lease(spout)], [owner]))
+
+    # -- retries -------------------------------------------------------------------------------------------------
+
+    def accept(self, spout: int, name: str, request: bytes, retry: str) -> None:
+        """Moves a request into the retry book. With an empty retry, only removes the request."""
+        keys = [self.keys[0].retries(spout), self.keys[0].requests(spout)]
+        self.transport.run_one(Command.call("accept", 0, keys, [name, request, retry]))
+
+    def request(self, spout: int, requests: Iterable[Sequence[Argument]]) -> list[bytes]:
+        """For each request (message id, root, time, request as it was read, retry): b'noted', b'again', b'changed'."""
+        keys = [self.keys[0].requests(spout), self.keys[0].replayed(spout)]
+        return self.transport.run(Command.call("request", 0, keys, one) for one in requests)
+
+    def bury(self, spout: int, name: str, letter: str) -> None:
+        """Stores a dead letter, and counts it unless it is stored already."""
+        keys = [self.keys[0].dead(spout), self.keys[0].meta]
+        self.transport.run_one(Command.call("bury", 0, keys, [name, letter, spout]))
+
+    def revive(self, spout: int, name: str, letter: bytes, retry: str) -> bool:
+        """Turns a dead letter into a request. False if the letter is gone or was changed."""
+        keys = [self.keys[0].dead(spout), self.keys[0].requests(spout)]
+        return bool(self.transport.run_one(Command.call("revive", 0, keys, [name, letter, retry])))
+
+    def withdraw(self, spout: int, shard: int, entries: Iterable[tuple[str, bytes]], *, held: bool) -> list[int]:
+        """For each failure (entry, note): 1 if it left its stream. held: also one that a consumer has read."""
+        keys = [self.keys[shard].failures(spout), self.keys[shard].withdrawn(spout)]
+        self.join([(shard, keys[0])])
+        return self.transport.run(
+            Command.call("withdraw", shard, keys, [GROUP, int(held), entry, note]) for entry, note in entries
+        )
+
+    def put_back(self, spout: int, shard: int, entry: str, note: bytes, fields: Mapping[bytes, bytes]) -> None:
+        """Moves a withdrawn failure back into its stream. Without fields, only forgets it."""
+        keys = [self.keys[shard].failures(spout), self.keys[shard].withdrawn(spout)]
+        flat = [part for pair in fields.items() for part in pair]
+        self.transport.run_one(Command.call("put_back", shard, keys, [entry, note, *flat]))
+
+    def replayed(self, spout: int, roots: Sequence[int]) -> set[int]:
+        """Those of the roots whose replay was requested."""
+        members = (root.to_bytes(8, "big") for root in roots)
+        scores = self.ask(0, "ZMSCORE", self.keys[0].replayed(spout), *members)
+        return {root for root, score in zip(roots, scores, strict=True) if score is not None}
+
+    def forget_replayed(self, spout: int, until_ms: int) -> None:
+        """Forgets which replays were requested before a time."""
+        key = self.keys[0].replayed(spout)
+        while some := self.ask(0, "ZRANGEBYSCORE", key, "-inf", until_ms, "LIMIT", 0, 1000):
+            self.ask(0, "ZREM", key, *some)
+
+    # -- hashes and plain reads: ShardKeys says what each key holds ----------------------------------------------
+
+    def retries(self, spout: int) -> StoredHash:
+        return StoredHash(self.transport, 0, self.keys[0].retries(spout))
+
+    def requests(self, spout: int) -> StoredHash:
+        return StoredHash(self.transport, 0, self.keys[0].requests(spout))
+
+    def dead(self, spout: int) -> StoredHash:
+        return StoredHash(self.transport, 0, self.keys[0].dead(spout))
+
+    def withdrawn(self, spout: int, shard: int) -> StoredHash:
+        return StoredHash(self.transport, shard, self.keys[shard].withdrawn(spout))
+
+    def heads(self, shard: int, bucket: int) -> StoredHash:
+        return StoredHash(self.transport, shard, self.keys[shard].heads(bucket))
+
+    def failed_rows(self, run: str) -> StoredHash:
+        return StoredHash(self.transport, 0, self.keys[0].failed_rows(run))
+
+    def progress(self, spout: int) -> StoredHash:
+        return StoredHash(self.transport, 0, self.keys[0].progress(spout))
+
+    def meta(self, shard: int) -> StoredHash:
+        return StoredHash(self.transport, shard, self.keys[shard].meta)
+
+    def time_ms(self, shard: int) -> int:
+        """The server's clock."""
+        return ms_of(self.ask(shard, "TIME"))
+
+    def ask(self, shard: int, *args: Argument) -> Any:
+        """One shard's reply to a plain command."""
+        return self.transport.run_one(Command(shard, args))
+
+    def each(self, *args: Callable[[ShardKeys], Argument] | Argument) -> list[Any]:
+        """Every shard's reply to a plain command; a function among its words gives the shard's key."""
+        return self.transport.run(
+            Command(shard, tuple(arg(keys) if callable(arg) else arg for arg in args))
+            for shard, keys in enumerate(self.keys)
+        )
+
+    # -- how scripts are called ----------------------------------------------------------------------------------
+
+    def _run_batches(self, name: str, batches: Iterable[Batch], args: Callable[[Batch], list[Argument]]) -> list[Any]:
+        return self.transport.run(
+            self._on_blocks(name, batch.shard, sorted(batch.spouts), args(batch)) for batch in batches
+        )
+
+    def _on_blocks(self, name: str, shard: int, spouts: Sequence[int], args: Sequence[Argument]) -> Command:
+        packed = b"".join(spout.to_bytes(2, "big") for spout in spouts)
+        keys = self.keys[shard].with_streams(spouts)
+        return Command.call(name, shard, keys, [self.settings.buckets, self._now(), packed, *args])
+
+    def _now(self) -> Argument:
+        return "" if self._clock is None else self._clock()

@@ -1,0 +1,287 @@
+"""Final events, and how they come back: an entry of a stream goes to one reader, and stays until it is released."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import numpy as np
+
+from redis_acker.errors import FailedTuple, MemoryFull, ScriptFailed, Unreadable, text_of
+from redis_acker.store.ids import U64Array
+from redis_acker.store.message_ids import MessageId
+from redis_acker.store.packed import Item, age_ms, read_items, unpack_ids
+from redis_acker.store.quarantine import Quarantine
+from redis_acker.store.shards import GROUP
+from redis_acker.store.transport import Command
+
+if TYPE_CHECKING:
+    from redis_acker.store.acker import Acker
+
+Kind = Literal["completions", "failures"]
+
+READ_COUNT = 100
+"""Entries read from a shard at once."""
+
+CLAIM_AFTER_MS = 60_000
+"""An entry that a consumer has held this long without releasing it goes to another."""
+
+_POLL_S = 0.01
+_CLAIM_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why roots failed: the component, the error as a text for people, and whether a replay would fail again."""
+
+    component: str
+    error: str
+    fatal: bool = False
+
+    @classmethod
+    def of(cls, component: str, error: BaseException) -> Cause:
+        """The cause that an exception in a component is: FailedTuple speaks for itself, others are named."""
+        if isinstance(error, FailedTuple):
+            return cls(component, text_of(error, with_type=False), error.fatal)
+        return cls(component, text_of(error))
+
+
+@dataclass(frozen=True)
+class FinalEvents:
+    """One entry of a stream: roots that came to their final event in one script call, for one cause."""
+
+    entry: str
+    shard: int
+    at_ms: int
+    items: tuple[Item, ...]
+
+    @cached_property
+    def roots(self) -> U64Array:
+        parts = [np.uint64(item.block) + np.asarray(item.indexes, dtype=np.uint64) for item in self.items]
+        return np.concatenate(parts)
+
+    @cached_property
+    def ages_ms(self) -> list[int]:
+        """Time from init to the final event, for each root."""
+        return [age_ms(self.at_ms, item.birth) for item in self.items for _ in item.indexes]
+
+    @cached_property
+    def _ids(self) -> tuple[list[MessageId | None], list[int]]:
+        ids: list[MessageId | None] = []
+        attempts: list[int] = []
+        for item in self.items:
+            some_ids, some_attempts = unpack_ids(item.packed_ids, item.indexes)
+            ids += some_ids
+            attempts += some_attempts
+        return ids, attempts
+
+    @property
+    def message_ids(self) -> list[MessageId | None]:
+        """The message id of each root; None where the init gave none, or a completion was not asked to echo it."""
+        return self._ids[0]
+
+    @property
+    def attempts(self) -> list[int]:
+        return self._ids[1]
+
+    def __len__(self) -> int:
+        return sum(len(item.indexes) for item in self.items)
+
+
+@dataclass(frozen=True)
+class Completion(FinalEvents):
+    """Roots whose whole tree of work is done."""
+
+
+@dataclass(frozen=True)
+class Failure(FinalEvents):
+    """Roots that failed, and everything a replay needs."""
+
+    reason: str
+    """'failed' or 'timeout'."""
+    component: str
+    error: str
+    fatal: bool
+
+
+_NAMES: dict[Kind, set[bytes]] = {
+    "completions": {b"at_ms", b"items"},
+    "failures": {b"at_ms", b"items", b"reason", b"component", b"error", b"fatal"},
+}
+_MOST_DIGITS = 15  # of a time in ms
+
+
+def parse_entry(kind: Kind, shard: int, entry: bytes, flat: list[bytes]) -> Completion | Failure:
+    """A stream entry as the server gives it: its id and a flat list of names and values.
+
+    Raises Unreadable for one that no script has written.
+    """
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    if not fields.keys() >= _NAMES[kind]:
+        missing = sorted(name.decode() for name in _NAMES[kind] - fields.keys())
+        raise Unreadable(f"an entry lacks {', '.join(missing)}")
+    at_ms = fields[b"at_ms"]
+    if not at_ms.isdigit() or len(at_ms) > _MOST_DIGITS:
+        raise Unreadable("at_ms is not a time")
+    base = (entry.decode(), shard, int(at_ms), read_items(fields[b"items"]))
+    if kind == "completions":
+        return Completion(*base)
+    reason, component, error = (fields[name].decode(errors="replace") for name in (b"reason", b"component", b"error"))
+    if reason not in ("failed", "timeout"):
+        raise Unreadable("its reason is neither failed nor timeout")
+    return Failure(*base, reason, component, error, fields[b"fatal"] == b"1")
+
+
+AnyEvents = TypeVar("AnyEvents", bound=FinalEvents)
+
+
+class EventReader(Generic[AnyEvents]):
+    """One consumer of the completions or failures of one spout, over all shards.
+
+    read() hands out entries, which stay in the stream until release(). What a consumer read and never released is
+    handed out again: to itself after a restart under the same name, or to another once it is dead.
+    """
+
+    def __init__(self, acker: Acker, kind: Kind, spout: str, *, consumer: str | None, claim_after_ms: int) -> None:
+        self._shards, self._kind = acker.shards, kind
+        self._quarantine, self._set_aside = Quarantine(acker.shards), 0
+        self._troubles = self._shards.transport.troubles
+        self._consumer = consumer or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
+        self._claim_after_ms = claim_after_ms
+        self._next_claim = 0.0
+        number = acker.spout_number(spout)
+        self._keys: list[str] = [keys.stream(kind, number) for keys in self._shards.keys]
+        self._backlog_from: list[str | None] = ["0"] * len(self._keys)
+        self._claim_from: list[bytes] = [b"0"] * len(self._keys)
+        self._handed_out: set[tuple[int, str]] = set()
+
+    def __enter__(self) -> EventReader[AnyEvents]:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leaves the groups. Entries that were read and not released wait for another consumer to claim them."""
+        for shard, key in enumerate(self._keys):
+            held = self._run([Command(shard, ("XPENDING", key, GROUP, "-", "+", 1, self._consumer))])[0]
+            if not held:
+                with contextlib.suppress(MemoryFull):  # Redis 6.2 needs memory for it; an idle member does no harm
+                    self._run([Command(shard, ("XGROUP", "DELCONSUMER", key, GROUP, self._consumer))])
+
+    def read(self, *, wait_ms: int = 0) -> list[AnyEvents]:
+        """Entries that are new or abandoned. Waits up to wait_ms for the first."""
+        deadline = time.monotonic() + wait_ms / 1000
+        while True:
+            events = self._own_or_new() or self._claim()
+            if events or time.monotonic() >= deadline:
+                return events
+            time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
+
+    def release(self, events: Sequence[AnyEvents]) -> None:
+        """Deletes entries that are dealt with."""
+        by_shard: dict[int, list[str]] = {}
+        for event in events:
+            by_shard.setdefault(event.shard, []).append(event.entry)
+        self._shards.release(
+            (shard, self._keys[shard], entries[at : at + READ_COUNT])
+            for shard, entries in by_shard.items()
+            for at in range(0, len(entries), READ_COUNT)
+        )
+        self._handed_out.difference_update((event.shard, event.entry) for event in events)
+
+    def rewind(self) -> None:
+        """Hands out again what this consumer holds: after an error, it may not know what it has dealt with."""
+        self._backlog_from = ["0"] * len(self._keys)
+
+    def consume(self) -> Iterator[AnyEvents]:
+        """Everything that is there now, one by one. Each is released when the next is asked for."""
+        while events := self.read():
+            for event in events:
+                yield event
+                self.release([event])
+
+    def _own_or_new(self) -> list[AnyEvents]:
+        """First the entries that this consumer was sent and has not handed out, then new ones."""
+        while True:
+            starts, set_aside = list(self._backlog_from), self._set_aside
+            events = self._read_from(starts)
+            troubles = self._shards.transport.troubles
+            lost_replies = self._troubles != troubles
+            if lost_replies:  # they may have carried entries that are this consumer's now
+                self._troubles = troubles
+                self._backlog_from = ["0"] * len(self._keys)
+            is_over = self._backlog_from == starts and not lost_replies and self._set_aside == set_aside
+            if events or is_over:
+                return events
+
+    def _read_from(self, starts: list[str | None]) -> list[AnyEvents]:
+        """Continues with the backlog of each shard, or with new entries where there is none left (None)."""
+        head = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", READ_COUNT, "STREAMS")
+        keys_and_starts = zip(self._keys, starts, strict=True)
+        replies = self._run(
+            [Command(shard, (*head, key, start or ">")) for shard, (key, start) in enumerate(keys_and_starts)]
+        )
+        events: list[AnyEvents] = []
+        for shard, reply in enumerate(replies):
+            entries = _entries(reply)
+            if starts[shard] is not None:
+                self._backlog_from[shard] = entries[-1][0].decode() if entries else None
+                entries = [one for one in entries if (shard, one[0].decode()) not in self._handed_out]
+            events += self._hand_out(shard, entries)
+        return events
+
+    def _claim(self) -> list[AnyEvents]:
+        """Entries that another consumer has held for too long."""
+        if time.monotonic() < self._next_claim:
+            return []
+        head = (GROUP, self._consumer, self._claim_after_ms)
+        replies = self._run(
+            [
+                Command(shard, ("XAUTOCLAIM", key, *head, self._claim_from[shard], "COUNT", READ_COUNT))
+                for shard, key in enumerate(self._keys)
+            ]
+        )
+        events: list[AnyEvents] = []
+        for shard, reply in enumerate(replies):
+            self._claim_from[shard] = reply[0]
+            events += self._hand_out(shard, reply[1])
+        if not events and all(start == b"0-0" for start in self._claim_from):
+            self._next_claim = time.monotonic() + min(_CLAIM_EVERY_S, self._claim_after_ms / 1000)
+        return events
+
+    def _hand_out(self, shard: int, entries: list[Any]) -> list[AnyEvents]:
+        # An entry that was deleted while a consumer held it comes without fields, or as nothing on 6.2.
+        events: list[Any] = []
+        for entry, flat in (entry for entry in entries if entry and entry[1]):
+            try:
+                events.append(parse_entry(self._kind, shard, entry, flat))
+            except Unreadable as error:
+                self._quarantine.set_aside_entry(shard, self._keys[shard], entry, flat, error)
+                self._set_aside += 1
+        self._handed_out.update((shard, event.entry) for event in events)
+        return events
+
+    def _run(self, commands: list[Command]) -> list[Any]:
+        try:
+            return self._shards.transport.run(commands)
+        except ScriptFailed as error:
+            if "NOGROUP" not in str(error):
+                raise
+        self._shards.join(enumerate(self._keys))
+        self._troubles -= 1  # the error hid the other replies: look for the entries they carried
+        return self._shards.transport.run(commands)
+
+
+def _entries(reply: list[Any] | None) -> list[Any]:
+    """The entries of the one stream that was read: [[key, entries]], or flat from a client that speaks RESP3."""
+    if not reply:
+        return []
+    entries: list[Any] = reply[0][1] if isinstance(reply[0], list) else reply[1]
+    return entries

@@ -1,0 +1,146 @@
+"""Builds topologies: collects components and groupings, and checks that they fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from redis_acker.components.bolt import Bolt
+from redis_acker.components.component import Component
+from redis_acker.components.spout import Spout
+from redis_acker.components.tuples import DEFAULT_STREAM, SYSTEM
+from redis_acker.errors import BadTopology
+from redis_acker.topology.routing import Grouping, Kind
+from redis_acker.topology.topology import ComponentSpec, Topology
+
+
+class BoltDeclarer:
+    """Says what a bolt listens to. Calls can be chained."""
+
+    def __init__(self, spec: ComponentSpec) -> None:
+        self._spec = spec
+
+    def shuffle(self, component: str, *, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Each tuple goes to one task, in turn."""
+        return self._add(component, stream, "shuffle")
+
+    def fields(self, component: str, *names: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Tuples with equal values in these fields go to the same task."""
+        return self._add(component, stream, "fields", names)
+
+    def all(self, component: str, *, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Each tuple goes to every task."""
+        return self._add(component, stream, "all")
+
+    def global_(self, component: str, *, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """All tuples go to the first task."""
+        return self._add(component, stream, "global")
+
+    def _add(self, component: str, stream: str, kind: Kind, names: tuple[str, ...] = ()) -> BoltDeclarer:
+        self._spec.inputs.append(Grouping(component, stream, kind, names))
+        return self
+
+
+class TopologyBuilder:
+    """Collects spouts and bolts; build() checks that they fit together."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise BadTopology(f"A topology needs a name, not {name!r}.")
+        self._name = name
+        self._components: dict[str, ComponentSpec] = {}
+
+    def spout(self, name: str, spout: Spout, *, parallelism: int = 1) -> None:
+        """Adds a spout. Each task gets a copy."""
+        if not isinstance(spout, Spout):
+            raise BadTopology(f"Spout {name!r} must be an object of a class derived from Spout, not {spout!r}.")
+        self._add(name, spout, parallelism)
+
+    def bolt(self, name: str, bolt: Bolt, *, parallelism: int = 1, tick_every_s: float | None = None) -> BoltDeclarer:
+        """Adds a bolt; the result says what it listens to. Each task gets a copy, and a tuple with is_tick every
+        tick_every_s seconds."""
+        if not isinstance(bolt, Bolt):
+            raise BadTopology(f"Bolt {name!r} must be an object of a class derived from Bolt, not {bolt!r}.")
+        if tick_every_s is not None and not _is_positive(tick_every_s):
+            raise BadTopology(f"tick_every_s of {name!r} must be a number of seconds above 0, not {tick_every_s!r}.")
+        spec = self._add(name, bolt, parallelism)
+        spec.tick_every_s = tick_every_s
+        return BoltDeclarer(spec)
+
+    def _add(self, name: str, component: Component, parallelism: int) -> ComponentSpec:
+        if not isinstance(name, str) or not name:
+            raise BadTopology(f"A component needs a name, not {name!r}.")
+        if name == SYSTEM:
+            raise BadTopology(f"{SYSTEM!r} is the name of the runner itself: choose another.")
+        if name in self._components:
+            raise BadTopology(f"There is a component {name!r} already: give each its own name.")
+        if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
+            raise BadTopology(f"The parallelism of {name!r} must be a whole number from 1, not {parallelism!r}.")
+        self._components[name] = ComponentSpec(name, component, parallelism)
+        return self._components[name]
+
+    def build(self) -> Topology:
+        """The topology. Raises BadTopology, which names the component and the mistake."""
+        # Copied, so that a declarer that is used later does not change what has been checked.
+        specs = {name: replace(spec, inputs=list(spec.inputs)) for name, spec in self._components.items()}
+        topology = Topology(self._name, specs)
+        if not topology.spouts:
+            raise BadTopology(f"Topology {self._name!r} has no spout: add one, nothing else brings messages.")
+        for spec in specs.values():
+            _check_outputs(spec)
+        for spec in topology.bolts:
+            if not spec.inputs:
+                raise BadTopology(f"Bolt {spec.name!r} listens to nothing: add shuffle(), fields(), all(), global_().")
+            for grouping in spec.inputs:
+                _check_input(spec, grouping, specs)
+        return topology
+
+
+def _check_outputs(spec: ComponentSpec) -> None:
+    component = spec.component
+    if DEFAULT_STREAM in component.streams:
+        raise BadTopology(f"{spec.name!r} declares stream {DEFAULT_STREAM!r} in streams: its place is fields.")
+    for stream, fields in component.all_streams().items():
+        if not _are_names(fields):
+            raise BadTopology(
+                f"The fields of stream {stream!r} of {spec.name!r} must be a list of different names, such as "
+                f"['word', 'count'], not {fields!r}."
+            )
+
+
+def _check_input(bolt: ComponentSpec, grouping: Grouping, specs: dict[str, ComponentSpec]) -> None:
+    upstream = specs.get(grouping.component) if isinstance(grouping.component, str) else None
+    if upstream is None:
+        raise BadTopology(
+            f"Bolt {bolt.name!r} listens to {grouping.component!r}, which does not exist: there are {sorted(specs)}."
+        )
+    fields = upstream.component.fields_of(grouping.stream)
+    if fields is None:
+        raise BadTopology(
+            f"Bolt {bolt.name!r} listens to stream {grouping.stream!r} of {upstream.name!r}, which has only "
+            f"{list(upstream.component.all_streams())}."
+        )
+    same = [one for one in bolt.inputs if (one.component, one.stream) == (grouping.component, grouping.stream)]
+    if len(same) > 1:
+        raise BadTopology(
+            f"Bolt {bolt.name!r} listens to stream {grouping.stream!r} of {upstream.name!r} {len(same)} times and "
+            "would get every tuple as often: choose one grouping."
+        )
+    if grouping.kind == "fields" and not grouping.names:
+        raise BadTopology(f"Bolt {bolt.name!r} groups {upstream.name!r} by fields but names none.")
+    for name in grouping.names:
+        if name not in fields:
+            raise BadTopology(
+                f"Bolt {bolt.name!r} groups {upstream.name!r} by field {name!r}, but stream {grouping.stream!r} has "
+                f"the fields {list(fields)}."
+            )
+
+
+def _is_positive(seconds: Any) -> bool:
+    return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < float("inf")
+
+
+def _are_names(fields: Any) -> bool:
+    is_list = isinstance(fields, Sequence) and not isinstance(fields, str)
+    return is_list and all(isinstance(one, str) for one in fields) and len(set(fields)) == len(fields)

@@ -1,0 +1,124 @@
+"""Routing: which task of a bolt gets which tuple, in a local runner and in executors alike."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import count
+from numbers import Number
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from redis_acker.components.component import TaskContext
+from redis_acker.components.tuples import Anchors, Tuple
+from redis_acker.errors import BadInput
+
+if TYPE_CHECKING:
+    from redis_acker.topology.topology import Topology
+
+Kind = Literal["shuffle", "fields", "all", "global"]
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """How the tuples of one stream of a component are dealt out to the tasks of a bolt that listens."""
+
+    component: str
+    """The component that emits them."""
+    stream: str
+    kind: Kind
+    names: tuple[str, ...] = ()
+    """The fields of a fields grouping."""
+
+    def dealer(self, fields: Sequence[str], parallelism: int, *, first: int = 0) -> Callable[[Sequence[Any]], range]:
+        """A function that says which tasks get these values. A shuffle starts with task first."""
+        if self.kind == "all":
+            return lambda values: range(parallelism)
+        if self.kind == "global" or (self.kind == "shuffle" and parallelism == 1):
+            return lambda values: _FIRST
+        if self.kind == "shuffle":
+            turns = count(first)
+            return lambda values: _only(next(turns) % parallelism)
+        positions = [fields.index(name) for name in self.names]
+        return lambda values: _only(task_of_key([values[position] for position in positions], parallelism))
+
+
+class Inbox(Protocol):
+    """Where the tuples for one task go."""
+
+    def put(self, tup: Tuple) -> None: ...
+
+
+class TaskRouter:
+    """Delivers what one task emits to the inboxes of the tasks that listen."""
+
+    def __init__(self, topology: Topology, emitter: TaskContext, inboxes: Mapping[str, Sequence[Inbox]]) -> None:
+        """inboxes: those of all bolts, one for each task."""
+        self.delivered = 0
+        self._component = emitter.component
+        component = topology.components[emitter.component].component
+        self._fields = {stream: tuple(fields) for stream, fields in component.all_streams().items()}
+        self._listeners = {
+            stream: [
+                (inboxes[spec.name], grouping.dealer(fields, spec.parallelism, first=emitter.task))
+                for spec, grouping in topology.listeners(emitter.component, stream)
+            ]
+            for stream, fields in self._fields.items()
+        }
+
+    def targets(self, stream: str, values: Sequence[Any]) -> list[Inbox]:
+        fields = self._fields.get(stream)
+        if fields is None:
+            raise BadInput(
+                f"{self._component!r} emits to stream {stream!r}, which it does not declare: it has "
+                f"{list(self._fields)}."
+            )
+        if isinstance(values, (str, bytes, Mapping, Set)) or not hasattr(values, "__len__"):
+            raise BadInput(f"{self._component!r} emits {values!r}, which is not a list of values: put it into one.")
+        if fields and len(fields) != len(values):
+            raise BadInput(
+                f"{self._component!r} emits {len(values)} values to stream {stream!r}, which has fields {list(fields)}."
+            )
+        return [inboxes[task] for inboxes, deal in self._listeners[stream] for task in deal(values)]
+
+    def deliver(self, target: Inbox, values: Sequence[Any], stream: str, anchors: Anchors) -> None:
+        self.delivered += 1
+        fields = self._fields[stream]
+        target.put(Tuple(values, fields=fields, anchors=anchors, component=self._component, stream=stream))
+
+
+def task_of_key(key: Sequence[Any], parallelism: int) -> int:
+    """The task for a key of a fields grouping: the same for equal keys, in every process."""
+    return zlib.crc32(_stable(key).encode(errors="surrogatepass")) % parallelism
+
+
+_FIRST = range(1)
+
+
+def _only(task: int) -> range:
+    return range(task, task + 1)
+
+
+def _stable(value: Any) -> str:
+    """A text that is the same for equal values, in every process; hash() of a str is not."""
+    if isinstance(value, str):
+        return f"{len(value)}:{str.__str__(value)}"
+    if isinstance(value, Number):
+        if _is_nan(value):
+            return "nan"  # not equal even to itself, and its hash() is that of the object
+        return str(hash(value))  # 1, 1.0, True and numpy's 1 are equal, and hash() of a number is not salted
+    if isinstance(value, (tuple, list)):
+        return f"({','.join(map(_stable, value))})"
+    if isinstance(value, (set, frozenset, dict)):
+        members = value.items() if isinstance(value, dict) else value
+        return f"{{{','.join(sorted(map(_stable, members)))}}}"
+    if getattr(type(value), "__repr__", None) is object.__repr__:
+        raise BadInput(
+            f"Tuples cannot be grouped by {value!r}: use strings, numbers, or objects with a repr of their own."
+        )
+    return repr(value)
+
+
+def _is_nan(value: Any) -> bool:
+    return value.is_nan() if isinstance(value, Decimal) else bool(value != value)

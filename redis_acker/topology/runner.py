@@ -1,0 +1,194 @@
+"""What runners have in common: spouts under their drivers, threads that end together, waiting and counting."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from redis_acker.components.component import ComponentCounters
+from redis_acker.components.spout import Spout
+from redis_acker.driver.driver import DriverOptions, SpoutDriver
+from redis_acker.errors import AckerError
+from redis_acker.store.acker import Acker
+from redis_acker.store.ids import U64Array
+from redis_acker.store.rotator import Rotator
+from redis_acker.store.streams import Cause
+from redis_acker.topology.routing import Inbox, TaskRouter
+from redis_acker.topology.threads import Loop, Threads
+from redis_acker.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+EXTENDS_PER_TIMEOUT = 4
+"""How often within a timeout the roots in work are extended. What waits in a runner that lives does not time out."""
+
+STOP_AFTER_S = 30.0
+"""How long stop() waits for bolts if tracking is off; otherwise the timeout of roots says it."""
+
+_IDLE_S = 0.01
+
+log = logging.getLogger(__name__)
+
+
+class Runner(ABC):
+    """Runs the spouts of a topology in this process, each task under a driver in a thread of its own, with a rotator
+    beside them. Subclasses run the bolts."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        acker: Acker | None,
+        inboxes: Mapping[str, Sequence[Inbox]],
+        **options: Unpack[DriverOptions],
+    ) -> None:
+        """inboxes: those of all bolts, one for each task."""
+        unknown = sorted(options.keys() - DriverOptions.__optional_keys__)
+        if unknown:
+            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {unknown[0]!r}")
+        self._acker = acker
+        self._threads = Threads()
+        self._live_roots: set[int] = set()
+        """The roots that are pending, as far as the drivers know."""
+        self._spouts = [task for spec in topology.spouts for task in spec.tasks]
+        self._spout_routers = [TaskRouter(topology, context, inboxes) for context in self._spouts]
+        self.drivers = [
+            SpoutDriver(
+                topology.components[context.component].copy_for_task(Spout),
+                acker,
+                router,
+                name=f"{topology.name}/{context.component}/{context.task}",
+                context=context,
+                holders=self._holders,
+                untracked=self._untracked,
+                live_roots=self._live_roots,
+                **options,
+            )
+            for context, router in zip(self._spouts, self._spout_routers, strict=True)
+        ]
+        self._threads.stop.wakers.append(self._wake_drivers)
+
+    # -- what subclasses add ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _loops(self) -> list[Loop]:
+        """The threads that run the bolts."""
+
+    @abstractmethod
+    def _delivered(self) -> int:
+        """How many tuples have been delivered to bolts."""
+
+    @abstractmethod
+    def _finished(self) -> int:
+        """How many of these deliveries the bolts are done with."""
+
+    @abstractmethod
+    def _bolt_counters(self) -> Iterable[tuple[str, ComponentCounters]]:
+        """What bolts have done, in any number of parts."""
+
+    @abstractmethod
+    def _roots_in_work(self, timeout_s: float) -> Sequence[int] | U64Array:
+        """Roots of tuples that wait here or that bolts work on, unless they hang. Asked for often within a timeout."""
+
+    @abstractmethod
+    def _untracked(self) -> int:
+        """How many tuples in no tree wait here."""
+
+    def _stop_after_s(self) -> float:
+        """How long stop() waits, unless it is told otherwise."""
+        return self._acker.settings.timeout_ms / 1000 if self._acker else STOP_AFTER_S
+
+    def _holders(self, roots: Collection[int]) -> dict[int, Cause]:
+        """For roots that timed out: which component has a tuple of it, where, and for how long, if that is known."""
+        return {}
+
+    def _doing(self, thread: str) -> str:
+        """What a thread does that does not end."""
+        return "it has not come back from what it calls"
+
+    # -- what users call -------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Starts the threads."""
+        loops = self._loops()
+        if self._acker:
+            loops.append(("rotator", Rotator(self._acker).run))
+            loops.append(("extend", partial(self._extend_often, self._acker)))
+        self._threads.start([*loops, *((driver.name, driver.run) for driver in self.drivers)])
+        return self
+
+    def wait_until_idle(self, *, timeout_s: float | None = None) -> bool:
+        """Waits until the sources are exhausted and every message is completed or dead. False after timeout_s, or if
+        the run ends earlier. Raises the error that ended the run."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            self._threads.raise_error()
+            if not self._threads.has_failed and self._is_idle():
+                return True
+            if self._threads.stop.is_set() or (deadline is not None and time.monotonic() > deadline):
+                return False
+            time.sleep(_IDLE_S)
+
+    def counters(self) -> dict[str, ComponentCounters]:
+        """What each component has done so far."""
+        found: defaultdict[str, ComponentCounters] = defaultdict(ComponentCounters)
+        for component, counters in self._bolt_counters():
+            found[component] += counters
+        for context, driver in zip(self._spouts, self.drivers, strict=True):
+            found[context.component] += driver.counters
+        return dict(found)
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Stops the run. Unfinished messages stay pending in the store. Raises the error that ended the run, unless it
+        was raised before.
+
+        A bolt that does not come back within timeout_s is left behind, and the log says which; False then. By default
+        it has as long as roots have until they time out."""
+        ended = self._end(timeout_s)
+        self._threads.raise_error()
+        return ended
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, exc_type: object, *exc_info: object) -> None:
+        self._end(None)
+        if exc_type is None:
+            self._threads.raise_error()
+
+    def _end(self, timeout_s: float | None) -> bool:
+        timeout_s = self._stop_after_s() if timeout_s is None else timeout_s
+        left = self._threads.join(timeout_s)
+        for name in left:
+            log.error("%s does not end within %g s and is left behind: %s.", name, timeout_s, self._doing(name))
+        return not left
+
+    def _wake_drivers(self) -> None:
+        for driver in self.drivers:
+            driver.wake()
+
+    def _extend_often(self, acker: Acker, stop: threading.Event) -> None:
+        """Keeps messages from timing out while they wait in this process, or bolts work on them."""
+        timeout_s = acker.settings.timeout_ms / 1000
+        while not stop.wait(timeout_s / EXTENDS_PER_TIMEOUT):
+            roots = self._roots_in_work(timeout_s)
+            try:
+                if len(roots):
+                    acker.extend(roots)
+            except AckerError as error:
+                log.error("Messages in work could not be extended and may time out: %s", error)
+
+    def _is_idle(self) -> bool:
+        if not all(driver.is_idle() for driver in self.drivers):
+            return False  # by far the cheapest to find out
+        # In this order. Both counts only grow, and a delivery is counted before it is finished: if they are equal, no
+        # tuple was under way while the drivers were asked.
+        finished = self._finished()
+        idle = all(driver.is_idle() for driver in self.drivers)
+        return idle and finished == self._delivered()

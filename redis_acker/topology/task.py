@@ -1,0 +1,261 @@
+"""A task of a bolt in this process: its queue, and the worker that empties it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from redis_acker.components.bolt import AckBuffer, Bolt, OutputCollector, execute, prepare
+from redis_acker.components.component import ComponentCounters, TaskContext
+from redis_acker.components.tuples import SYSTEM, Tuple
+from redis_acker.errors import ServerUnavailable, traceback_of
+from redis_acker.store.acker import Acker
+from redis_acker.topology.held import HeldTuples
+from redis_acker.topology.routing import TaskRouter
+
+FLUSH_AFTER = 500
+"""Acks and fails that a task gathers before it sends them; when it has nothing else to do, it sends them at once."""
+
+QUEUED = "it has waited in the queue of {name} for {age_s:.1f} s"
+HELD = "{name} was given it {age_s:.1f} s ago and has neither acked nor failed it"
+IN_HANDS = "{name} has worked on it for {age_s:.1f} s and has not come back"
+"""Where a tuple is. The last two name a bolt that may be at fault."""
+
+log = logging.getLogger(__name__)
+
+
+class BoltTask:
+    """A queue of tuples, and a copy of the bolt that works on them in a thread of its own. If that hangs, another copy
+    goes on with the queue."""
+
+    def __init__(self, context: TaskContext, new_bolt: Callable[[], Bolt], acker: Acker | None) -> None:
+        self.context = context
+        self.name = f"{context.component}/{context.task}"
+        self.queue = TaskQueue(is_tracked=acker is not None)
+        self.put = self.queue.put
+        self.buffer = AckBuffer(acker)
+        self._new_bolt = new_bolt
+        self._ticks, self.has_tick = 0, False
+        self._workers: list[Worker] = []
+        """The last one works. Those before it hang, or did."""
+
+    def connect(
+        self, new_router: Callable[[], TaskRouter], live_roots: set[int], on_progress: Callable[[], None]
+    ) -> None:
+        """Called once, when all tasks exist.
+
+        live_roots: a tuple none of whose roots is among them is not worked on. on_progress is called when messages have
+        come to their end here, or there is room for others outside any tree."""
+        self._new_router, self._live_roots, self.on_progress = new_router, live_roots, on_progress
+        self._workers.append(Worker(self, self._new_bolt(), self._new_router()))
+
+    @property
+    def bolt(self) -> Bolt:
+        """The copy that works on the queue."""
+        return self._workers[-1].bolt
+
+    @property
+    def counters(self) -> ComponentCounters:
+        return sum((worker.counters for worker in self._workers), ComponentCounters())
+
+    def tick(self) -> None:
+        """Puts a tick tuple into the queue, unless one waits there."""
+        if not self.has_tick:
+            self.has_tick = True
+            self._ticks += 1
+            self.put(Tuple((), component=SYSTEM))
+
+    def run(self, stop: threading.Event) -> None:
+        """Works until told to stop. What is in the queue then stays there."""
+        worker = self._workers[-1]
+        try:
+            worker.run(stop)
+        except BaseException as error:
+            if not worker.is_replaced:
+                raise
+            log.error("A copy of bolt %s that was given up ended with an error.\n%s", self.name, traceback_of(error))
+
+    def flush(self) -> None:
+        try:
+            if self.buffer.flush():
+                self.on_progress()
+        except ServerUnavailable as error:
+            log.error("%s could not send its acks and will try again: %s", self.context.component, error)
+
+    # -- what the runner asks ------------------------------------------------------------------------------------------
+
+    def delivered(self) -> int:
+        """Tuples that it has emitted, each as often as it was delivered, and its ticks."""
+        return self._ticks + sum(worker.router.delivered for worker in self._workers)
+
+    def finished(self) -> int:
+        """Tuples out of its queue that it is done with."""
+        return sum(worker.finished() for worker in self._workers)
+
+    def in_hands(self) -> Tuple | None:
+        """The tuple that its worker works on."""
+        return self._workers[-1].now
+
+    def at_work_s(self) -> float:
+        """How long its worker has worked on that tuple, or since the bolt extended one."""
+        return time.monotonic() - self._workers[-1].sign_of_life_s
+
+    def in_prepare_s(self) -> float:
+        """How long its worker has been in prepare(); 0 if it is not."""
+        since_s = self._workers[-1].in_prepare_since_s
+        return time.monotonic() - since_s if since_s else 0.0
+
+    def is_over(self, tup: Tuple) -> bool:
+        """Whether every tree that the tuple is in has come to its end; never of one that is in none."""
+        return bool(tup.anchors.edges) and self._live_roots.isdisjoint(tup.anchors.edges)
+
+    def tuples(self) -> Iterator[tuple[Tuple, str]]:
+        """Every unfinished tuple that it has, with words for where: in the queue, held back, in the hands of the bolt.
+        A tuple may be in two of these places while it moves on."""
+        for tup in self.queue.snapshot():
+            yield tup, QUEUED
+        for worker in self._workers:
+            for tup in worker.held.all():
+                yield tup, HELD
+            if (now := worker.now) and not now.outcome:
+                yield now, IN_HANDS
+
+    def replace_worker(self) -> None:
+        """Gives up the worker, which hangs, for one with a fresh copy of the bolt. run() has to be called again."""
+        worker = Worker(self, self._new_bolt(), self._new_router())
+        self._workers[-1].is_replaced = True
+        self._workers.append(worker)
+
+
+class Worker:
+    """A copy of the bolt in a thread, and the tuple in its hands."""
+
+    def __init__(self, task: BoltTask, bolt: Bolt, router: TaskRouter) -> None:
+        self._task, self.bolt, self.router = task, bolt, router
+        self._collector = _WorkerCollector(self, task.context.component, router, task.buffer)
+        self.counters = self._collector.counters
+        self.held = HeldTuples()
+        self.now: Tuple | None = None
+        self.sign_of_life_s = self.in_prepare_since_s = 0.0
+        self.is_replaced = False
+        self._taken = 0
+        self._made_room = 0
+
+    def finished(self) -> int:
+        """What it still works on after it was replaced is not waited for."""
+        return self._taken if self.is_replaced else self.counters.executed + self.counters.skipped
+
+    def run(self, stop: threading.Event) -> None:
+        task, take = self._task, self._task.queue.take
+        self.in_prepare_since_s = time.monotonic()
+        prepare(self.bolt, task.context, self._collector)
+        self.in_prepare_since_s = 0.0
+        try:
+            while not (stop.is_set() or self.is_replaced):
+                try:
+                    tup = take()
+                except IndexError:
+                    self._rest(stop)
+                    continue
+                self._taken += 1
+                if tup.anchors.edges:
+                    if task.is_over(tup):
+                        self.counters.skipped += 1
+                        continue
+                else:
+                    self._make_room(tup)
+                self._execute(tup)
+                if len(task.buffer) >= FLUSH_AFTER:
+                    task.flush()
+            self.bolt.cleanup()
+        finally:
+            task.flush()
+
+    def _rest(self, stop: threading.Event) -> None:
+        self._task.flush()
+        if self._made_room:
+            self._made_room = 0
+            self._task.on_progress()
+        self._task.queue.wait(stop)
+
+    def _make_room(self, tup: Tuple) -> None:
+        """A tuple outside any tree waits no more."""
+        if tup.is_tick:
+            self._task.has_tick = False
+        self._task.queue.count_loose(-1)
+        self._made_room += 1
+        if self._made_room >= FLUSH_AFTER:
+            self._made_room = 0
+            self._task.on_progress()
+
+    def _execute(self, tup: Tuple) -> None:
+        self.sign_of_life_s = tup.since_s = time.monotonic()
+        self.now = tup
+        execute(self.bolt, self._collector, tup)
+        if not tup.outcome:
+            self.held.add(tup)
+        self.now = None
+        self.counters.executed += 1
+
+
+class _WorkerCollector(OutputCollector):
+    """Takes an extend for a sign of life."""
+
+    def __init__(self, worker: Worker, component: str, router: TaskRouter, buffer: AckBuffer) -> None:
+        super().__init__(component, router, buffer)
+        self._worker = worker
+
+    def extend(self, tup: Tuple) -> int:
+        self._worker.sign_of_life_s = time.monotonic()
+        return super().extend(tup)
+
+
+class TaskQueue:
+    """Tuples that wait for a task. Any thread puts, one takes."""
+
+    def __init__(self, *, is_tracked: bool) -> None:
+        """is_tracked=False: none of the tuples is in a tree."""
+        self._tuples: deque[Tuple] = deque()
+        self.take = self._tuples.popleft
+        """The next tuple. Raises IndexError if there is none."""
+        self._wake = threading.Event()
+        self._is_waited_for = False
+        self._is_tracked = is_tracked
+        self._counting = threading.Lock()
+        self._loose = 0
+
+    @property
+    def untracked(self) -> int:
+        """How many tuples are in no tree."""
+        return self._loose if self._is_tracked else len(self._tuples)
+
+    def put(self, tup: Tuple) -> None:
+        tup.since_s = time.monotonic()
+        if self._is_tracked and not tup.anchors.edges:
+            self.count_loose(1)
+        self._tuples.append(tup)
+        if self._is_waited_for:  # looked at after the append, as the other side looks after it says that it waits
+            self._wake.set()
+
+    def count_loose(self, change: int) -> None:
+        """Whoever takes a tuple that is in no tree calls it with -1."""
+        if self._is_tracked:
+            with self._counting:
+                self._loose += change
+
+    def wait(self, stop: threading.Event) -> None:
+        """Waits for a tuple, or for wake()."""
+        self._wake.clear()
+        self._is_waited_for = True
+        if not (self._tuples or stop.is_set()):
+            self._wake.wait()
+        self._is_waited_for = False
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def snapshot(self) -> Iterator[Tuple]:
+        return iter(self._tuples.copy())

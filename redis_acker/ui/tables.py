@@ -1,0 +1,102 @@
+"""Spouts, shards, servers, Spark runs and failures, as tables."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from redis_acker.ui.elements import Grid, panel, text
+from redis_acker.ui.poller import Reading
+from redis_acker.views.overview import Overview
+from redis_acker.views.texts import Cell, byte_size, duration, moment
+
+MOST_ROWS = 100
+"""Rows that a page is sent: of thousands of spouts, the busiest."""
+
+
+class Tables:
+    """Everything that is a list."""
+
+    def __init__(self) -> None:
+        with panel("Spouts"):
+            self._spouts = Grid(
+                "Spouts",
+                [
+                    ("spout", False),
+                    *((name, True) for name in ("pending", "init", "completed", "failed", "timeout", "replayed")),
+                    *((name, True) for name in ("retries", "dead", "unread")),
+                    ("driver", False),
+                ],
+            )
+            self._more = text("p").classes("muted")
+        with panel("Failures by component and error", note="Of messages that are not complete by now."):
+            columns = ("spout", False), ("reason", False), ("component", False), ("error", False)
+            self._failures = Grid("Failures", [*columns, ("roots", True), ("last", False)])
+            self._no_failures = text("p", "None.").classes("muted")
+        with ui.element("div").classes("wide"):
+            with panel("Shards"):
+                names = ("shard", "pending", "due in", "waits", "late", "duplicates", "orphans")
+                self._shards = Grid("Shards", [*((name, True) for name in names), ("server", False)])
+            with panel("Servers"):
+                self._servers = Grid(
+                    "Servers",
+                    [("server", False), ("version", False), ("memory", True), ("of", True), ("ping", True)],
+                )
+        with panel("Spark runs"):
+            self._runs = Grid("Spark runs", [("spout", False), ("done", True), ("roots", True), ("progress", True)])
+            self._no_runs = text("p", "None in progress.").classes("muted")
+
+    def show(self, reading: Reading) -> None:
+        view = reading.view
+        if view is None:
+            return
+        self._show_spouts(view)
+        self._shards.show(
+            [
+                (
+                    *(str(one.shard), one.stats.pending, duration(one.due_in_ms), one.stats.waits),
+                    *(one.stats.late, one.stats.duplicates, one.stats.orphans, one.server),
+                )
+                for one in sorted(view.shards, key=lambda one: -one.stats.pending)[:MOST_ROWS]
+            ]
+        )
+        self._servers.show(
+            [
+                (
+                    *(one.address, one.version or one.error, byte_size(one.used_memory)),
+                    byte_size(one.max_memory) if one.max_memory else "no limit" if one.info else None,
+                    None if one.latency_ms is None else f"{one.latency_ms:.1f} ms",
+                )
+                for one in view.servers
+            ]
+        )
+        self._failures.show(
+            [
+                (one.spout, one.reason, one.component or None, one.error or None, one.count, moment(one.last_ms))
+                for one in reading.failures[:MOST_ROWS]
+            ]
+        )
+        self._no_failures.set_visibility(not reading.failures)
+        runs = [one for one in view.spouts if one.run_roots is not None]
+        self._runs.show([_run(one.name, one.run_roots or 0, one.stats.pending) for one in runs[:MOST_ROWS]])
+        self._no_runs.set_visibility(not runs)
+
+    def _show_spouts(self, view: Overview) -> None:
+        busiest = sorted(view.spouts, key=lambda one: (-one.stats.pending, one.name))[:MOST_ROWS]
+        self._spouts.show(
+            [
+                (
+                    *(one.name, one.stats.pending, one.stats.initialised, one.stats.completed, one.stats.failed),
+                    *(one.stats.timeout, one.stats.replayed, one.retries, one.dead),
+                    *(one.unread_completions + one.unread_failures, one.driver),
+                )
+                for one in busiest
+            ]
+        )
+        count = len(view.spouts)
+        self._more.set_text(f"The {MOST_ROWS} busiest of {count:,}." if count > MOST_ROWS else "")
+
+
+def _run(spout: str, roots: int, pending: int) -> tuple[Cell, ...]:
+    """The run holds the lease of its spout, so all that is pending there is the run's."""
+    done = max(0, roots - pending)
+    return spout, done, roots, f"{100 * done // max(roots, 1)}%"

@@ -1,0 +1,88 @@
+"""Spark runs in progress, and those that died."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redis_acker.errors import UnreadableRun
+from redis_acker.store.acker import Acker
+from redis_acker.store.progress import FORMAT, PartitionProgress, RunAbout, RunProgress
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run at one moment, by the clock of its server."""
+
+    about: RunAbout
+    partitions: list[PartitionProgress]
+    """Those that tasks have begun, in all passes."""
+    driver: str | None
+    """Who holds the lease of the spout; None: nobody, so the driver of the run is gone."""
+    forgotten_in_ms: int | None
+    """None: never."""
+    now_ms: int
+
+    @property
+    def age_ms(self) -> int:
+        return max(0, self.now_ms - self.about.started_ms)
+
+    @property
+    def done(self) -> int:
+        return sum(one.done for one in self.partitions)
+
+    @property
+    def failed(self) -> int:
+        """Of those that are done."""
+        return sum(one.failed for one in self.partitions)
+
+    @property
+    def in_work(self) -> int:
+        return sum(one.rows for one in self.partitions)
+
+    @property
+    def seen(self) -> int:
+        """Partitions of the input that a task has begun. Later passes are over a part of the same input."""
+        return len(self._of_input)
+
+    @property
+    def ended(self) -> int:
+        """Partitions of the input of which all rows are done."""
+        return sum(one.has_ended for one in self._of_input)
+
+    @property
+    def _of_input(self) -> list[PartitionProgress]:
+        return [one for one in self.partitions if one.place[0] == 0]
+
+    @property
+    def touched_ms(self) -> int | None:
+        """When a worker was last at a portion."""
+        return max((one.touched_ms for one in self.partitions), default=0) or None
+
+    @property
+    def per_second(self) -> float | None:
+        """Messages done for each second up to the last touch. So a run that has died does not seem to get slower."""
+        worked_ms = (self.touched_ms or 0) - self.about.started_ms
+        return self.done * 1000 / worked_ms if worked_ms > 0 else None
+
+
+def read_run(acker: Acker, spout: str) -> RunView | None:
+    """The run of a spout. Raises UnreadableRun if this version cannot read it, and UnknownSpout."""
+    number = acker.known_spouts(spout)[spout]
+    about, partitions = RunProgress(acker, number).read()
+    if about is None:
+        return None
+    if about.format != FORMAT:
+        raise UnreadableRun(
+            f"The run of spout {spout!r} was written by another version (format {about.format}, this one has "
+            f"{FORMAT}): look at it with that version, or drop it with `redis-acker runs drop`."
+        )
+    keys = acker.shards.keys[0]
+    holder: bytes | None = acker.shards.ask(0, "GET", keys.lease(number))
+    left_ms = int(acker.shards.ask(0, "PTTL", keys.progress(number)))
+    return RunView(
+        about,
+        partitions,
+        holder.decode(errors="replace") if holder else None,
+        left_ms if left_ms >= 0 else None,
+        acker.shards.time_ms(0),
+    )

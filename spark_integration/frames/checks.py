@@ -1,0 +1,113 @@
+"""Checks of what users pass in: a mistake in a frame, column, schema or function is reported before anything starts."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from spark_integration.errors import BadFrame
+from spark_integration.frames.repeatable import is_repeatable, stored
+from spark_integration.runs.tracking import COLUMN
+
+MOST_CALLS = 1000
+"""Calls of a sink that may run at once in one worker."""
+
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+
+
+def check_frame(frame: DataFrame, *, stable_source: bool | None) -> DataFrame:
+    """The frame to track: as it is, or stored if it could have other rows when it is read again."""
+    if frame.isStreaming:
+        raise BadFrame(
+            "A streaming frame has no end, so it cannot be tracked as a whole: call track() on each micro-batch, "
+            "inside of foreachBatch()."
+        )
+    if COLUMN.lower() in (name.lower() for name in frame.columns):
+        raise BadFrame(f"The frame has a column {COLUMN!r}, the name of the tracking column: rename yours.")
+    if strange := [name for name in frame.columns if "." in name or "`" in name]:
+        raise BadFrame(
+            f"Python steps cannot take columns with '.' or '`' in their names, such as {strange}: rename them."
+        )
+    if stable_source is None:
+        stable_source = is_repeatable(frame)
+    return frame if stable_source else stored(frame)
+
+
+def check_message_id(frame: DataFrame, column: str) -> None:
+    if column not in frame.columns:
+        raise BadFrame(f"There is no column {column!r} for the message id: the frame has {frame.columns}.")
+    kind = frame.schema[column].dataType
+    if not isinstance(kind, (StringType, BinaryType, *_INTEGERS)):
+        raise BadFrame(
+            f"Column {column!r} is {kind.simpleString()}, and message ids are strings, bytes or integers: cast it "
+            "to string."
+        )
+
+
+def check_anchors(frame: DataFrame, column: str) -> None:
+    if column not in frame.columns or not isinstance(frame.schema[column].dataType, BinaryType):
+        raise BadFrame(
+            f"There is no column {column!r} of bytes for the anchors: the frame is {frame.schema.simpleString()}."
+        )
+
+
+def check_group_columns(schema: StructType, columns: tuple[str, ...]) -> None:
+    for name in columns:
+        if not isinstance(name, str) or name not in schema.names:
+            raise BadFrame(f"group_by() takes names of columns, and {name!r} is none of {schema.names}.")
+        kind = schema[name].dataType
+        if isinstance(kind, StringType) and kind.simpleString() != "string":
+            raise BadFrame(
+                f"group_by() cannot group by {name!r}, whose collation takes different texts for equal: normalise it."
+            )
+
+
+def check_sink(function: Any, per: str, concurrency: int, sink_timeout_s: float) -> None:
+    if per not in ("row", "batch", "partition"):
+        raise BadFrame(f"per must be 'row', 'batch' or 'partition', not {per!r}.")
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= MOST_CALLS:
+        raise BadFrame(f"concurrency must be a whole number of calls from 1 to {MOST_CALLS}, not {concurrency!r}.")
+    if concurrency > 1 and per == "partition":
+        raise BadFrame("concurrency is for per='row' and per='batch': a partition is one call.")
+    if isinstance(sink_timeout_s, bool) or not isinstance(sink_timeout_s, (int, float)) or not sink_timeout_s > 0:
+        raise BadFrame(f"sink_timeout_s must be a number of seconds above 0, not {sink_timeout_s!r}.")
+    if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+        raise BadFrame("A sink is a plain function: a generator or async function would do nothing.")
+
+
+def fields_of(schema: str | StructType) -> StructType:
+    """The fields of a step's schema."""
+    try:
+        fields = DataType.fromDDL(schema) if isinstance(schema, str) else schema
+    except Exception as error:
+        raise BadFrame(f"{schema!r} is no schema, such as 'word string, count long': {error}") from error
+    if not isinstance(fields, StructType):
+        raise BadFrame(
+            f"The schema of a step is a text such as 'word string, count long', or a StructType, not {schema!r}."
+        )
+    for name in fields.names:
+        not_reserved(name)
+    return fields
+
+
+def not_reserved(column: str) -> str:
+    if column.lower() == COLUMN.lower():
+        raise BadFrame(f"{COLUMN!r} is the name of the tracking column: choose another.")
+    return column
+
+
+def name_of(function: Any) -> str:
+    """The name of a step that was given none."""
+    return str(getattr(function, "__name__", type(function).__name__))

@@ -1,0 +1,300 @@
+"""Tracked frames: DataFrames that know which messages each of their rows comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from pyspark.sql import Column, DataFrame, DataFrameWriter, Row
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from redis_acker import Acker
+from redis_acker.retries.book import RetryPolicy
+from spark_integration.errors import BadFrame
+from spark_integration.frames import anchor_columns, checks
+from spark_integration.frames.fused import FusedPlan, run_fused
+from spark_integration.frames.groups import GroupedFrame, GroupKey
+from spark_integration.frames.hand_over import hand_over
+from spark_integration.frames.job import Build, Frames, InputNode, PlanNode, run_job
+from spark_integration.frames.repeatable import stored, stored_if_unstable
+from spark_integration.frames.sinks import Sink
+from spark_integration.frames.steps import COUNT_SCHEMA, BatchStep, RowStep, Step
+from spark_integration.frames.tracked_steps import PartitionSink, TrackedSink, TrackedStep, write_partitions
+from spark_integration.runs.deliveries import Deliveries
+from spark_integration.runs.messages import Messages
+from spark_integration.runs.run import RunOptions
+from spark_integration.runs.summary import Summary
+from spark_integration.runs.tracking import COLUMN, Tracking
+from spark_integration.workers import map_in_workers
+
+Schema = str | StructType
+RowFunction = Callable[[Row], Any]
+
+_DEFAULT_RETRIES = RetryPolicy()
+
+
+def track(
+    frame: DataFrame,
+    *,
+    acker: Acker,
+    spout: str,
+    message_id: str,
+    retries: RetryPolicy | None = None,
+    replays: int = 0,
+    max_failures: int | None = None,
+    progress: bool | None = None,
+    stable_source: bool | None = None,
+    resume: bool = True,
+) -> TrackedFrame:
+    """Makes each row of the frame a message: it is complete when everything that steps make of it has reached a sink.
+
+    message_id: the column that names a row; unique, never null. The store keeps it, and a failure brings it back.
+    retries: after how many failed attempts, in this run and others, a message is given up.
+    replays: how often a sink tries failed messages again within one call; what it writes to must take appends.
+    max_failures: more failed messages than this cancel the job.
+    progress: a live line on stderr; by default only if that is a terminal.
+    stable_source: whether the frame has the same rows when it is read again. By default its plan is asked, and a frame
+    for which the plan does not say so (JDBC, Kafka, random numbers) is first stored in the executors.
+    resume: continue where an earlier run of this spout on the same input died. False: start from the beginning.
+    """
+    frame = checks.check_frame(frame, stable_source=stable_source)
+    checks.check_message_id(frame, message_id)
+    options = RunOptions(acker, retries or _DEFAULT_RETRIES, replays, max_failures, progress, resume)
+    return TrackedFrame(InputNode.of(Messages(frame, spout, message_id)), options, Frames())
+
+
+def resume(
+    frame: DataFrame,
+    *,
+    acker: Acker,
+    name: str,
+    anchors: str = "anchors",
+    max_failures: int | None = None,
+    progress: bool | None = None,
+    stable_source: bool | None = None,
+) -> TrackedFrame:
+    """Continues with rows that another application handed over with their anchors, in a column of bytes. A sink acks
+    them; what fails is replayed by the spout its message comes from. name: what this job is called."""
+    frame = checks.check_frame(frame, stable_source=stable_source)
+    checks.check_anchors(frame, anchors)
+    options = RunOptions(acker, _DEFAULT_RETRIES, 0, max_failures, progress)
+    return TrackedFrame(InputNode.of(Deliveries(frame, anchors, name)), options, Frames())
+
+
+class TrackedFrame:
+    """A DataFrame with a hidden column that names the messages behind each row.
+
+    Steps are lazy. A sink runs the job: it makes a root pending for each message, fails the messages of rows that raise
+    at once, and completes the others when they have been written. However often Spark reruns a part of the work,
+    each root gets one final event.
+    """
+
+    def __init__(self, node: PlanNode, options: RunOptions, previews: Frames) -> None:
+        self._node, self._options = node, options
+        # Made now, so that a mistake is reported where it is made; a run makes its own.
+        self._previews = previews
+        self._frame = previews.of(node)
+
+    @property
+    def schema(self) -> StructType:
+        return StructType([field for field in self._frame.schema if field.name != COLUMN])
+
+    @property
+    def columns(self) -> list[str]:
+        return [name for name in self._frame.columns if name != COLUMN]
+
+    def preview(self) -> DataFrame:
+        """The rows as a plain DataFrame, to look at: nothing is tracked, and rows that raise are left out."""
+        return self._frame.drop(COLUMN)
+
+    # -- native steps --------------------------------------------------------------------------------------------
+
+    def select(self, *columns: str | Column) -> TrackedFrame:
+        def select(frame: DataFrame) -> DataFrame:
+            made = frame.select(*columns)
+            return made if COLUMN in made.columns else frame.select(*columns, COLUMN)
+
+        return self._native(select, is_projection=True)
+
+    def with_column(self, name: str, column: Column) -> TrackedFrame:
+        return self._native(lambda frame: frame.withColumn(checks.not_reserved(name), column), is_projection=True)
+
+    def where(self, condition: str | Column) -> TrackedFrame:
+        """Keeps some rows. A row that is left out counts as done."""
+        return self._native(lambda frame: frame.where(condition), condition=condition)
+
+    def explode(self, column: str | Column, name: str | None = None) -> TrackedFrame:
+        """A row for each element of an array. name: the column that holds it, by default the array's own."""
+        if name is None and not isinstance(column, str):
+            raise BadFrame("explode() of an expression needs the name of the column it makes: explode(expr, 'name').")
+        target = checks.not_reserved(name or str(column))
+        return self._native(lambda frame: frame.withColumn(target, F.explode(column)))
+
+    def repartition(self, *args: Any) -> TrackedFrame:
+        return self._native(lambda frame: frame.repartition(*args))
+
+    def order_by(self, *columns: str | Column) -> TrackedFrame:
+        return self._native(lambda frame: frame.orderBy(*columns))
+
+    def join(self, other: TrackedFrame | DataFrame, on: str | list[str] | Column, how: str = "inner") -> TrackedFrame:
+        """Rows of both sides. If the other side is tracked too, a row stands for the messages of both."""
+        return self._then(other, lambda frames, _: anchor_columns.join(frames[0], frames[1], on, how))
+
+    def union(self, other: TrackedFrame) -> TrackedFrame:
+        """All rows of both; columns are matched by name."""
+        if not isinstance(other, TrackedFrame):
+            raise BadFrame("union() takes a tracked frame: call track() on the other first.")
+        return self._then(other, lambda frames, _: anchor_columns.union(frames[0], frames[1]))
+
+    def group_by(self, *columns: str) -> GroupedFrame:
+        """Groups rows by columns; name an expression with with_column() first."""
+        checks.check_group_columns(self.schema, columns)
+        return GroupedFrame(self, columns)
+
+    # -- Python steps --------------------------------------------------------------------------------------------
+
+    def map(
+        self, function: RowFunction, schema: Schema, *, name: str | None = None, deterministic: bool = True
+    ) -> TrackedFrame:
+        """Calls function(row) for each row; it returns the row that takes its place. If it raises, the messages behind
+        the row fail with the name of the step and the error, and the other rows go on.
+
+        deterministic=False: the function may return something else when Spark calls it again for the same row, so what
+        it returned is stored before anything works on it."""
+        return self._python(RowStep, function, schema, name=name, deterministic=deterministic)
+
+    def flat_map(
+        self,
+        function: Callable[[Row], Iterable[Any]],
+        schema: Schema,
+        *,
+        name: str | None = None,
+        deterministic: bool = True,
+    ) -> TrackedFrame:
+        """Like map(), for a function that returns any number of rows: tuples, dicts or Rows."""
+        flat_map = partial(RowStep, gives_many=True)
+        return self._python(flat_map, function, schema, name=name, deterministic=deterministic)
+
+    def map_batches(
+        self,
+        function: Callable[[Any], Any],
+        schema: Schema,
+        *,
+        kind: Literal["arrow", "pandas"] = "arrow",
+        name: str | None = None,
+        deterministic: bool = True,
+    ) -> TrackedFrame:
+        """Calls function(batch) with Arrow record batches or pandas frames. It returns as many rows, in their order, or
+        keeps the column `__acker` of the rows it keeps. A batch that raises is halved until the rows that raise are
+        found, so the function must treat each row by itself."""
+        if kind not in ("arrow", "pandas"):
+            raise BadFrame(f"kind must be 'arrow' or 'pandas', not {kind!r}.")
+        step = partial(BatchStep, pandas=kind == "pandas")
+        return self._python(step, function, schema, name=name, deterministic=deterministic)
+
+    # -- sinks ---------------------------------------------------------------------------------------------------
+
+    def write(self, save: Callable[[DataFrameWriter], object]) -> Summary:
+        """Runs the job and lets save(writer) write its rows; completes the messages once that has succeeded:
+        frame.write(lambda writer: writer.mode("append").parquet(path))."""
+
+        def write(frame: DataFrame, tracking: Tracking) -> None:
+            if isinstance(save(frame.drop(COLUMN).write), DataFrameWriter):
+                raise BadFrame("Nothing was written: end with a call that writes, such as writer.parquet(path).")
+
+        return run_job(self._node, self._options, write)
+
+    def collect(self) -> tuple[list[Row], Summary]:
+        """Runs the job and brings its rows to the driver, where they must fit; completes the messages once they have
+        arrived."""
+        rows: list[Row] = []
+
+        def write(frame: DataFrame, tracking: Tracking) -> None:
+            rows.extend(frame.drop(COLUMN).collect())
+
+        return rows, run_job(self._node, self._options, write)
+
+    def sink(
+        self,
+        function: Callable[[Any], object],
+        *,
+        per: Literal["row", "batch", "partition"] = "batch",
+        concurrency: int = 1,
+        sink_timeout_s: float = 600.0,
+        name: str | None = None,
+    ) -> Summary:
+        """Runs the job and hands its rows to function in the executors: single Rows, Arrow record batches, or all
+        batches of a partition as an iterator. If it raises, the messages of that row, batch or partition fail. Spark
+        may pass rows more than once: write so that this does no harm.
+
+        concurrency: how many calls run at once, in threads of each worker.
+        sink_timeout_s: a call that takes longer is taken to hang, and its task fails.
+
+        In a job without a shuffle messages complete while it runs, and if it dies, the next run continues from there.
+        """
+        checks.check_sink(function, per, concurrency, sink_timeout_s)
+        step = name or checks.name_of(function)
+        if per == "partition":
+            return self._run_partition_sink(function, step)
+        sink = Sink(step, function, per, concurrency, sink_timeout_s)
+        if plan := FusedPlan.of(self._node):
+            return run_fused(plan, self._options, sink)
+
+        def write(frame: DataFrame, tracking: Tracking | None) -> None:
+            counts = map_in_workers(frame, TrackedSink(sink, tracking), COUNT_SCHEMA, name=step)
+            if tracking is not None:
+                counts.agg(F.sum("rows")).collect()
+
+        write(self._frame, None)  # refuses a function that cannot be sent before anything has begun
+        return run_job(self._node, self._options, write)
+
+    def _run_partition_sink(self, function: Callable[[Any], object], name: str) -> Summary:
+        map_in_workers(self._frame, PartitionSink(name, function, None), COUNT_SCHEMA, name=name)
+        return run_job(self._node, self._options, partial(write_partitions, name=name, function=function))
+
+    def to_df(self, anchors: str = "anchors") -> DataFrame:
+        """The rows with their anchors in a column of bytes, for another application that acks them: with
+        Anchors.from_bytes(), or as a tracked frame again with resume(). Runs the steps once, at once. The messages
+        stay pending until all of their rows are acked, each within the timeout of the namespace."""
+        return hand_over(self._node, self._options, anchors)
+
+    # -- how steps are made --------------------------------------------------------------------------------------
+
+    def _then(
+        self, other: TrackedFrame | DataFrame | None, build: Build, group_key: GroupKey | None = None
+    ) -> TrackedFrame:
+        parents: tuple[PlanNode, ...] = (self._node,)
+        previews = self._previews
+        if isinstance(other, TrackedFrame):
+            self._check_namespace(other)
+            parents, previews = (self._node, other._node), previews.with_those_of(other._previews)
+        elif other is not None:
+            parents = (self._node, PlanNode((), lambda frames, _: other))
+        return TrackedFrame(PlanNode(parents, stored_if_unstable(build), group_key), self._options, previews)
+
+    def _native(self, step: Callable[[DataFrame], DataFrame], **kind: Any) -> TrackedFrame:
+        """kind: what PlanNode says of native steps."""
+        build = stored_if_unstable(lambda frames, _: step(frames[0]))
+        return TrackedFrame(PlanNode((self._node,), build, **kind), self._options, self._previews)
+
+    def _python(
+        self, make: Callable[..., Step], function: Any, schema: Schema, *, name: str | None, deterministic: bool
+    ) -> TrackedFrame:
+        name, fields = name or checks.name_of(function), checks.fields_of(schema)
+        step = make(name, function, to_arrow_schema(fields, timezone="UTC"))
+
+        def build(frames: Sequence[DataFrame], tracking: Tracking | None) -> DataFrame:
+            [frame] = frames
+            with_keys = StructType([*fields, StructField(COLUMN, frame.schema[COLUMN].dataType)])
+            made = map_in_workers(frame, TrackedStep(step, tracking), with_keys, name=name)
+            return made if deterministic or tracking is None else stored(made)
+
+        return TrackedFrame(PlanNode((self._node,), build, python=step), self._options, self._previews)
+
+    def _check_namespace(self, other: TrackedFrame) -> None:
+        mine, theirs = self._options.acker, other._options.acker
+        if (mine.namespace, mine.urls) != (theirs.namespace, theirs.urls):
+            raise BadFrame(f"Both frames must be tracked in one namespace, not in {mine} and {theirs}.")

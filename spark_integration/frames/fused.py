@@ -1,0 +1,146 @@
+"""Jobs without a shuffle: Python steps and sink run fused, in one pass through a worker that keeps the books itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from types import CodeType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_integration.frames.fingerprint import input_fingerprint, is_only_projected
+from spark_integration.frames.job import InputNode, PlanNode
+from spark_integration.frames.repeatable import keeps_order
+from spark_integration.frames.rows import Rows
+from spark_integration.frames.sinks import Sink
+from spark_integration.frames.steps import COUNT_SCHEMA, FailedRows, Step
+from spark_integration.runs.booked import BookedRun
+from spark_integration.runs.books import Books, FailedPlaces, TaskBooks
+from spark_integration.runs.messages import Messages
+from spark_integration.runs.portions import field_in
+from spark_integration.runs.run import RunOptions
+from spark_integration.runs.summary import Summary
+from spark_integration.runs.tracking import COLUMN
+from spark_integration.workers import is_connect, map_in_workers
+
+
+@dataclass(frozen=True)
+class FusedPlan:
+    """The plan of a job without a shuffle: native columns, then conditions, then steps in Python."""
+
+    messages: Messages
+    projections: tuple[PlanNode, ...]
+    conditions: tuple[Column | str, ...]
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(cls, node: PlanNode) -> FusedPlan | None:
+        """The plan that ends with a node; None if it has to be run otherwise."""
+        steps: list[Step] = []
+        conditions: list[Column | str] = []
+        projections: list[PlanNode] = []
+        while node.python:
+            steps.insert(0, node.python)
+            [node] = node.parents
+        while node.condition is not None:
+            conditions.insert(0, node.condition)
+            [node] = node.parents
+        while node.is_projection:
+            projections.insert(0, node)
+            [node] = node.parents
+        if not isinstance(node, InputNode) or not isinstance(node.input, Messages):
+            return None
+        plan = cls(node.input, tuple(projections), tuple(conditions), tuple(steps))
+        return plan if plan._gives_each_message_once() else None
+
+    def _gives_each_message_once(self) -> bool:
+        if is_connect(self.messages.frame.sparkSession):
+            return not self.projections  # plans are not visible there
+        return is_only_projected(self.whole, self.messages.frame)
+
+    @cached_property
+    def whole(self) -> DataFrame:
+        """The frame of all messages."""
+        return self.frame(self.messages)
+
+    def frame(self, messages: Messages) -> DataFrame:
+        """What workers get: a row for each message."""
+        frame = messages.with_books(has_id_column=not self.projections)
+        for node in self.projections:
+            frame = node.build([frame], None)
+        if self.conditions:
+            # Rows that are left out are marked, not removed: a worker has to see every message.
+            keep = F.lit(True)
+            for one in self.conditions:
+                condition = F.expr(one) if isinstance(one, str) else one
+                # Not evaluated for rows that are left out already, which it may not be made for.
+                keep = F.when(keep, F.coalesce(condition, F.lit(False))).otherwise(False)
+            frame = frame.withColumn(COLUMN, F.col(COLUMN).withField("keep", keep))
+        return frame
+
+    def fingerprint_of_steps(self, sink: Sink) -> str:
+        """Changes when a step or the sink has another name or function."""
+        told = [(one.name, _code(one.function)) for one in self.steps] + [(sink.name, _code(sink.function))]
+        return hashlib.blake2b(repr(told).encode(), digest_size=8).hexdigest()
+
+
+def _code(function: Any) -> str:
+    code = getattr(function, "__code__", function)
+    if not isinstance(code, CodeType):
+        return type(function).__name__
+    inner = [_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    return f"{code.co_code!r} {code.co_names} {inner}"
+
+
+def run_fused(plan: FusedPlan, options: RunOptions, sink: Sink) -> Summary:
+    """Runs the job, and again for what failed as often as one call may replay it."""
+    with BookedRun(plan.messages, options, input_fingerprint(plan.whole), plan.fingerprint_of_steps(sink)) as run:
+        rows = _pass(plan.whole, FusedSink(plan.steps, sink, run.books(plan.messages), is_replay=False))
+        for messages in run.replays():
+            _pass(plan.frame(messages), FusedSink(plan.steps, sink, run.books(messages), is_replay=True))
+        return run.summary(rows)
+
+
+def _pass(frame: DataFrame, worker: FusedSink) -> int:
+    """Runs the job over a frame, whose rows come in the same order however often a part of it is read."""
+    if not keeps_order(frame):
+        frame = frame.sortWithinPartitions(F.col(f"{COLUMN}.key"))
+    counts = map_in_workers(frame, worker, COUNT_SCHEMA, name=worker.sink.name)
+    [[rows]] = counts.agg(F.sum("rows")).collect()
+    return rows or 0
+
+
+@dataclass(frozen=True)
+class FusedSink:
+    """All Python of a job, as it runs in a worker."""
+
+    steps: tuple[Step, ...]
+    sink: Sink
+    books: Books
+    is_replay: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        rows = TaskBooks(self.books, context.partitionId(), self.work).run(batches)
+        yield pa.RecordBatch.from_pylist([{"rows": rows}])
+
+    def work(self, batch: pa.RecordBatch) -> FailedPlaces:
+        """Takes the rows of a portion through all steps and into the sink. Returns when the sink has returned."""
+        failed = FailedRows(is_replay=self.is_replay)
+        rows = Rows.of(batch.drop_columns([COLUMN]))
+        if (keep := field_in(batch, "keep")) is not None:
+            rows = rows.without(pc.indices_nonzero(pc.invert(keep)).to_numpy())
+        takes_rows = [*(one.takes_rows for one in self.steps), self.sink.takes_rows]
+        for i, step in enumerate(self.steps):
+            rows = step.apply(rows, failed, as_values=takes_rows[i + 1])
+        # A message that has failed is over: its other rows are not worked on.
+        self.sink.write(rows.without(failed.places()), failed)
+        return failed.by_cause

@@ -1,0 +1,275 @@
+"""The books of a run, kept in its tasks: each portion of a partition's rows is begun, made pending, worked on, and
+acked or failed straight from the worker.
+
+Nothing is done because the input ended: a worker sees a normal end too when Spark fails on the other side.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from redis_acker import Acker, Token
+from redis_acker.errors import StoreLost
+from redis_acker.retries.book import payload_of
+from redis_acker.store.ids import U64Array
+from redis_acker.store.message_ids import id_to_text
+from redis_acker.store.progress import BEGUN, PENDING, SUNK, Place, Portion, RunProgress, field_of
+from redis_acker.store.streams import Cause
+from redis_acker.version import VERSION
+from spark_integration.errors import BadFrame, OtherRows, OtherVersion, RunReplaced
+from spark_integration.runs.keeping import STORE_AWAY, Keeper, Patience
+from spark_integration.runs.message_columns import message_ids_of
+from spark_integration.runs.portions import PortionInput, field_in, keys_of, sum_after
+from spark_integration.runs.spout import TAKEN_OVER
+from spark_integration.runs.tracking import COLUMN, NOTES_EXPIRE_MS, Keys
+from spark_integration.workers import StoreAddress
+
+PORTION_S = 1.0
+"""How long a portion should take: at most this much work is repeated when a worker dies."""
+
+FIRST_ROWS = 32
+"""Rows of a worker's first portion, as long as it is not known how long a row takes."""
+
+GC_THRESHOLD = 100_000
+"""New objects after which Python looks for garbage in cycles. The default, 700, means 14 times for every 10,000 rows
+that pass a step: a third of the time of a simple step."""
+
+FailedPlaces = dict[Cause, list[int]]
+"""Places of rows in their portion, by the cause for which they failed."""
+
+log = logging.getLogger(__name__)
+
+_seconds_a_row: dict[str, float] = {}
+"""By run, as measured in this worker."""
+
+
+@dataclass(frozen=True)
+class Books:
+    """What the workers of a run are told. The tracking column of its rows is a struct: the key of the message, its id
+    unless another column holds that, and whether the row goes on (keep) unless all do."""
+
+    store: StoreAddress
+    run: str
+    spout: int
+    message_id: str
+    """The column that holds it."""
+    pass_number: int
+    max_attempts: int
+    known_keys: Keys = field(repr=False)
+    """Keys of messages that have failed or died before, ascending."""
+    failed_attempts: list[int] = field(repr=False)
+    """How many attempts at each of them have failed."""
+    version: str = VERSION
+
+    def check_version(self) -> None:
+        if self.version != VERSION:
+            raise OtherVersion(
+                f"The driver has redis-acker {self.version}, but a Spark worker has {VERSION}: ship the driver's "
+                "version to the workers (a wheel, --py-files or an archive)."
+            )
+
+    def attempts_of(self, keys: Keys) -> tuple[int | list[int], bool]:
+        """The attempt that each message is at, and whether any has failed or died before."""
+        if not len(self.known_keys):
+            return 1, False
+        at = np.minimum(np.searchsorted(self.known_keys, keys), len(self.known_keys) - 1)
+        is_known = self.known_keys[at] == keys
+        if not is_known.any():
+            return 1, False
+        attempts: list[int] = np.where(is_known, np.array(self.failed_attempts)[at] + 1, 1).tolist()
+        return attempts, True
+
+
+class TaskBooks:
+    """The books of one task: of one attempt at one partition."""
+
+    def __init__(self, books: Books, partition: int, work: Callable[[pa.RecordBatch], FailedPlaces]) -> None:
+        """work: takes the rows of a portion through everything, and returns those that failed."""
+        books.check_version()
+        gc.set_threshold(max(GC_THRESHOLD, gc.get_threshold()[0]))
+        self._books, self._partition, self._work = books, partition, work
+        self._acker: Acker = books.store.acker()
+        self._progress = RunProgress(self._acker, books.spout, books.run)
+        self._place = Place(field_of(books.pass_number, partition), 0, 0)
+        self._keeper = Keeper(self._acker, self._progress)
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> int:
+        """Works on all rows that are not done. Returns how many there are."""
+        source = PortionInput(batches)
+        while rows := source.rows_at_hand():
+            self._place = self._next(source, self._portion_rows(rows))
+        patience = Patience()
+        while True:
+            try:
+                self._checked(self._progress.begin(self._place, 0, self._place.sum))
+                return self._place.rows
+            except STORE_AWAY as error:
+                patience.wait(error)
+
+    def _portion_rows(self, at_hand: int) -> int:
+        """As many as take about PORTION_S."""
+        if (row_s := _seconds_a_row.get(self._books.run)) is None:
+            return min(FIRST_ROWS, at_hand)
+        return max(1, min(at_hand, int(PORTION_S / row_s)))
+
+    def _next(self, source: PortionInput, rows: int) -> Place:
+        """Does the next portion, or skips what is done. Returns the place after it.
+
+        After an outage it begins again, since the portion may have new roots by then. The work itself is not repeated.
+        """
+        patience = Patience()
+        failed: FailedPlaces | None = None
+        while True:
+            try:
+                batch = source.peek(rows)
+                portion = self._checked(self._progress.begin(self._place, rows, sum_after(self._place, batch)))
+                if portion.state == "done":
+                    return self._pass_over(source, portion)
+                if len(portion.left):
+                    self._acker.fail(portion.left, component=TAKEN_OVER, error="its portion has other roots by now")
+                if portion.rows != rows:  # another attempt has cut it so
+                    rows, failed, batch = portion.rows, None, source.peek(portion.rows)
+                end = Place(self._place.partition, self._place.rows + batch.num_rows, sum_after(self._place, batch))
+                if (batch.num_rows, end.sum) != (rows, portion.sum):
+                    raise self._other_rows()
+                keys, roots = keys_of(batch), self._progress.roots_of(portion.first, rows)
+                if portion.stage < SUNK:
+                    if not self._make_pending(portion, batch, keys, roots):
+                        continue
+                    if failed is None:
+                        failed = self._work_on(portion, batch, roots)
+                    self._fail(failed, batch, keys, roots)
+                    if self._progress.reach(self._place, portion, SUNK, len(_places(failed))) != "kept":
+                        continue
+                if not self._ack(roots, keys, without=_places(failed or {})) and portion.state != "late":
+                    self._init(portion, batch, keys, roots)  # adopts them
+                source.drop(rows)
+                return end
+            except STORE_AWAY as error:
+                patience.wait(error)
+
+    def _checked(self, portion: Portion) -> Portion:
+        if portion.state == "gone":
+            raise RunReplaced(
+                "This task belongs to a run that is over: another has taken its place, or it was dropped."
+            )
+        if portion.state == "lost":
+            raise StoreLost(
+                f"The store has lost progress of partition {self._partition}: it knows of {portion.rows:,} finished "
+                f"rows, and this task has finished {self._place.rows:,}. Spark tries the task again from there."
+            )
+        if portion.state == "other":
+            raise self._other_rows()
+        return portion
+
+    def _other_rows(self) -> OtherRows:
+        return OtherRows(
+            f"Partition {self._partition} has different rows after row {self._place.rows:,} than at the first reading, "
+            "so it is not known which of them are done: store the frame before you track it (checkpoint(), a table or "
+            "stable_source=False), or start from the beginning with resume=False."
+        )
+
+    def _pass_over(self, source: PortionInput, done: Portion) -> Place:
+        """Skips rows that are done, after checking that they are the same rows."""
+        place = self._place
+        while place.rows < done.rows and (at_hand := source.rows_at_hand()):
+            batch = source.peek(min(at_hand, done.rows - place.rows))
+            place = Place(place.partition, place.rows + batch.num_rows, sum_after(place, batch))
+            source.drop(batch.num_rows)
+        if (place.rows, place.sum) != (done.rows, done.sum):
+            raise self._other_rows()
+        return place
+
+    # -- the stages of a portion ---------------------------------------------------------------------------------
+
+    def _make_pending(self, portion: Portion, batch: pa.RecordBatch, keys: Keys, roots: U64Array) -> bool:
+        """False if the portion has been given new roots meanwhile."""
+        if portion.stage == BEGUN:
+            self._init(portion, batch, keys, roots)
+        else:
+            self._acker.extend(roots)
+        return self._progress.reach(self._place, portion, PENDING) == "kept"
+
+    def _init(self, portion: Portion, batch: pa.RecordBatch, keys: Keys, roots: U64Array) -> None:
+        ids = self._ids_in(batch)
+        if ids.null_count:
+            raise BadFrame(
+                f"{ids.null_count} of {len(ids):,} rows that were read together have no message id: fill the column, "
+                "or leave such rows out before track()."
+            )
+        attempts, is_known = self._books.attempts_of(keys)
+        # The driver has to know which messages are complete, if it knows them as failed, or will.
+        echo = is_known or len(portion.left) > 0
+        self._acker.init(
+            roots,
+            _edges_of(keys),
+            message_ids=message_ids_of(ids),
+            attempts=attempts,
+            echo_ids=echo,
+            until_ms=portion.until_ms,
+        )
+
+    def _ids_in(self, batch: pa.RecordBatch) -> pa.Array:
+        found = field_in(batch, "id")
+        return batch.column(self._books.message_id) if found is None else found
+
+    def _work_on(self, portion: Portion, batch: pa.RecordBatch, roots: U64Array) -> FailedPlaces:
+        begin_s = time.monotonic()
+        with self._keeper.keeping(self._place, portion, roots):
+            failed = self._work(batch)
+        row_s = max(time.monotonic() - begin_s, 1e-9) / batch.num_rows
+        before_s = _seconds_a_row.get(self._books.run, row_s)
+        _seconds_a_row[self._books.run] = (before_s + row_s) / 2
+        return failed
+
+    def _fail(self, failed: FailedPlaces, batch: pa.RecordBatch, keys: Keys, roots: U64Array) -> None:
+        for cause, places in failed.items():
+            self._note_payloads(cause, places, batch, keys)
+            self._acker.fail(roots[np.unique(places)], component=cause.component, error=cause.error, fatal=cause.fatal)
+
+    def _note_payloads(self, cause: Cause, places: list[int], batch: pa.RecordBatch, keys: Keys) -> None:
+        """Keeps the rows of messages that are given up, for their dead letters."""
+        attempts, _ = self._books.attempts_of(keys[places])
+        each = [attempts] * len(places) if isinstance(attempts, int) else attempts
+        last = [
+            place
+            for place, attempt in zip(places, each, strict=True)
+            if cause.fatal or attempt >= self._books.max_attempts
+        ]
+        if last:
+            rows = batch.drop_columns([COLUMN]).take(pa.array(last)).to_pylist()
+            ids = self._ids_in(batch).take(pa.array(last)).to_pylist()
+            notes = self._acker.shards.failed_rows(self._books.run)
+            notes.put(
+                {id_to_text(one): json.dumps(payload_of(row.values())) for one, row in zip(ids, rows, strict=True)}
+            )
+            notes.expire(NOTES_EXPIRE_MS)
+
+    def _ack(self, roots: U64Array, keys: Keys, *, without: set[int]) -> bool:
+        """False if the store kept ack vals for roots that it does not know: it has lost their init."""
+        edges = _edges_of(keys)
+        if without:
+            failed = list(without)
+            roots, edges = np.delete(roots, failed), np.delete(edges, failed)
+        token = Token.of(f"{self._books.run} {self._place.partition} {self._place.rows}")
+        acks = self._acker.ack(roots, edges, token=token)
+        # A second delivery is noticed only where the first has not completed its roots: it was kept for an init.
+        return acks.applied == acks.completed and not acks.duplicates
+
+
+def _edges_of(keys: Keys) -> U64Array:
+    """The edge of a message is its key: rows that changed places cannot complete each other's roots."""
+    edges = keys.view(np.uint64)
+    return np.where(edges == 0, np.uint64(1), edges)
+
+
+def _places(failed: FailedPlaces) -> set[int]:
+    return {place for places in failed.values() for place in places}

@@ -1,0 +1,69 @@
+"""What keeps a task going: its roots are kept alive while it works, and it waits for a store that is away."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from redis_acker import Acker
+from redis_acker.errors import AckerError, MemoryFull, ServerUnavailable, TooLate
+from redis_acker.store.ids import U64Array
+from redis_acker.store.progress import PENDING, Place, Portion, RunProgress
+
+STORE_AWAY_S = 600.0
+"""How long a worker waits for a store that is away, before its task fails."""
+
+STORE_AWAY = (ServerUnavailable, MemoryFull, TooLate)
+"""After these errors a portion is begun again."""
+
+_LONGEST_PAUSE_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """A thread that keeps the roots of a portion alive while a worker is at it."""
+
+    def __init__(self, acker: Acker, progress: RunProgress) -> None:
+        self._acker, self._progress = acker, progress
+        self._every_s = acker.settings.timeout_ms / 4000
+
+    @contextmanager
+    def keeping(self, place: Place, portion: Portion, roots: U64Array) -> Iterator[None]:
+        ended = threading.Event()
+
+        def keep() -> None:
+            while not ended.wait(self._every_s):
+                try:
+                    self._acker.extend(roots)
+                    self._progress.reach(place, portion, PENDING)
+                except AckerError as error:
+                    log.warning("A worker cannot keep its roots alive; it tries again: %s", error)
+
+        thread = threading.Thread(target=keep, name="keeper", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+
+class Patience:
+    """Waits for a store that is away, but no longer than STORE_AWAY_S."""
+
+    def __init__(self) -> None:
+        self._pause_s = 0.05
+        self._until_s: float | None = None
+
+    def wait(self, error: AckerError) -> None:
+        now_s = time.monotonic()
+        if self._until_s is None:
+            self._until_s = now_s + STORE_AWAY_S
+            log.warning("A worker waits for the store: %s", error)
+        if now_s > self._until_s:
+            raise error
+        time.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)

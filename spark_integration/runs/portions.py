@@ -1,0 +1,67 @@
+"""The rows that Spark gives a task, taken in portions, and a checksum that recognises them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from redis_acker.store.progress import Place
+from spark_integration.runs.tracking import COLUMN, Keys
+
+_MASK = (1 << 64) - 1
+
+
+class PortionInput:
+    """The rows that Spark gives a task, taken in portions of any size."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._read: list[pa.RecordBatch] = []
+
+    def rows_at_hand(self) -> int:
+        """How many rows are here; reads more if there are none. 0 at the end."""
+        while not self._read or not self._read[0].num_rows:
+            self._read = self._read[1:]
+            if not self._read and not self._read_on():
+                return 0
+        return int(self._read[0].num_rows)
+
+    def peek(self, rows: int) -> pa.RecordBatch:
+        """The next rows, without dropping them; fewer at the end."""
+        while sum(batch.num_rows for batch in self._read) < rows and self._read_on():
+            pass
+        if len(self._read) == 1 or self._read[0].num_rows >= rows:
+            return self._read[0].slice(0, rows)
+        table = pa.Table.from_batches(self._read).slice(0, rows).combine_chunks()
+        return table.to_batches()[0]
+
+    def drop(self, rows: int) -> None:
+        while rows and rows >= self._read[0].num_rows:
+            rows -= self._read.pop(0).num_rows
+        if rows:
+            self._read[0] = self._read[0].slice(rows)
+
+    def _read_on(self) -> bool:
+        batch = next(self._batches, None)
+        if batch is not None:
+            self._read.append(batch)
+        return batch is not None
+
+
+def field_in(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    """A field of the tracking column, if it has it."""
+    column = batch.column(COLUMN)
+    return column.field(name) if column.type.get_field_index(name) >= 0 else None
+
+
+def keys_of(batch: pa.RecordBatch) -> Keys:
+    keys: Keys = batch.column(COLUMN).field("key").to_numpy()
+    return keys
+
+
+def sum_after(place: Place, batch: pa.RecordBatch) -> int:
+    """A checksum of all rows so far that depends on their order, which an XOR would not."""
+    odd = 2 * np.arange(place.rows, place.rows + batch.num_rows, dtype=np.uint64) + np.uint64(1)
+    return (place.sum + int((keys_of(batch).view(np.uint64) * odd).sum(dtype=np.uint64))) & _MASK

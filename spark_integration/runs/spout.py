@@ -1,0 +1,196 @@
+"""The spout of a run: who holds it, what a dead run left there, and how often its messages have failed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from redis_acker import Acker
+from redis_acker.errors import SpoutTaken
+from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry, RetryBook, RetryPolicy
+from redis_acker.store.ids import U64Array, roots_at, sequence_of
+from redis_acker.store.lease import LEASE_MS, Lease
+from redis_acker.store.message_ids import MessageId, id_from_text, id_to_text
+from redis_acker.store.streams import Failure
+from spark_integration.runs.summary import FailedMessage
+
+RUN = "run"
+"""The component that fails roots when the run, and not a row, went wrong."""
+
+TAKEN_OVER = "taken over"
+"""The component that fails roots in whose place others are. That is no attempt at their messages."""
+
+WAIT_S = 1.2 * LEASE_MS / 1000
+"""How long a run waits for its spout: a run that died holds it until its lease ends."""
+
+log = logging.getLogger(__name__)
+
+
+class RunSpout:
+    """A spout that a run holds by a lease, so that no other run counts attempts at its messages meanwhile."""
+
+    def __init__(self, acker: Acker, name: str, policy: RetryPolicy, run: Callable[[], str] = str) -> None:
+        """run: names the run in whose notes the rows of messages that are given up are kept."""
+        self._acker, self._name, self._policy, self._run = acker, name, policy, run
+        self.number = acker.spout_number(name)
+        self._note_key = acker.shards.keys[0].run(self.number)
+        self._noted_roots = ""
+        self.first_sequence = 0
+        """Of the roots that are noted."""
+        self._lease = Lease(acker, name)
+        self._is_held = False
+
+    # -- holding it ----------------------------------------------------------------------------------------------
+
+    def take_lease(self) -> list[FailedMessage]:
+        """Takes the spout, and fails what a run that died has left pending. Returns all that has failed meanwhile."""
+        self._wait_for_lease()
+        self._is_held = True
+        self._book = RetryBook(self._acker, self._name)
+        self._retries: dict[MessageId, Retry] = self._book.load()
+        if left := self._on_note("GET"):
+            first_sequence, count, block_size = map(int, left.split())
+            roots = roots_at(self.number, first_sequence, np.arange(count), block_size)
+            self._acker.fail(roots, component=RUN, error="the run died before its job was done")
+        failed = self.note_failures()
+        self._counts_before = self._counts()
+        return failed
+
+    def _wait_for_lease(self) -> None:
+        """Waits as long as it takes a dead holder's lease to end, then raises SpoutTaken."""
+        too_long = threading.Event()
+        timer = threading.Timer(WAIT_S, too_long.set)
+        timer.start()
+        try:
+            if not self._lease.take(wait=True, stop=too_long):
+                self._lease.take(wait=False, stop=threading.Event())
+        finally:
+            timer.cancel()
+
+    def renew_lease(self) -> None:
+        self._lease.renew()
+
+    def has_lease(self) -> bool:
+        if self._is_held:
+            try:
+                self._lease.renew()
+            except SpoutTaken as error:
+                log.error("%s", error)
+                self._is_held = False
+        return self._is_held
+
+    def note_roots(self, roots: U64Array) -> None:
+        """Names the roots that the next run fails at once if this one dies."""
+        self.first_sequence = sequence_of(int(roots[0]))
+        self._noted_roots = f"{self.first_sequence} {len(roots)} {self._acker.settings.block_size}"
+        self._on_note("SET", self._noted_roots)
+
+    def forget_roots(self) -> None:
+        self._on_note("DEL")
+
+    def close(self) -> None:
+        if self._noted_roots and self._on_note("GET") == self._noted_roots.encode():
+            self.forget_roots()
+        self._lease.give_up()
+
+    def _on_note(self, command: str, *args: str) -> bytes | None:
+        found: bytes | None = self._acker.shards.ask(0, command, self._note_key, *args)
+        return found
+
+    def counts(self) -> tuple[int, int]:
+        """How many roots have completed and failed since the lease was taken."""
+        completed, failed = self._counts()
+        return completed - self._counts_before[0], failed - self._counts_before[1]
+
+    def _counts(self) -> tuple[int, int]:
+        [found] = [one for one in self._acker.stats().spouts if one.name == self._name]
+        return found.completed, found.failed + found.timeout
+
+    # -- attempts ------------------------------------------------------------------------------------------------
+
+    def known_before(self) -> dict[MessageId, int]:
+        """How many attempts have failed, of the messages that are not done or were given up. Those given up have 0."""
+        dead = (id_from_text(name.decode()) for name, _ in self._acker.shards.dead(self.number).items())
+        return {**dict.fromkeys(dead, 0), **self.failed_before()}
+
+    def completed(self, message_ids: Iterable[MessageId]) -> None:
+        """Forgets that messages have failed, or died, because they are complete now."""
+        self.forget(message_ids)
+        self._acker.shards.dead(self.number).remove(map(id_to_text, message_ids))
+
+    def failed_before(self) -> dict[MessageId, int]:
+        """How many attempts have failed, of the messages that are not done."""
+        return {message_id: retry.attempt for message_id, retry in self._retries.items()}
+
+    def note_failures(self, *, without: U64Array | None = None) -> list[FailedMessage]:
+        """Takes all failures out of their stream, as retries for a later run or as dead letters. Those of the roots in
+        without are no attempts."""
+        left_out = set() if without is None else set(without.tolist())
+        found: list[FailedMessage] = []
+        with self._acker.failures(self._name, consumer=RUN) as failures:
+            while events := failures.read():
+                some = [one for failure in events for one in self._failed_in(failure) if one[0].root not in left_out]
+                self._note(some)
+                found += [failed for failed, _ in some]
+                failures.release(events)
+        return found
+
+    def note_lost(self, lost: Iterable[tuple[MessageId, int, int]]) -> list[FailedMessage]:
+        """Notes messages whose roots the store has lost: message id, root and attempt of each."""
+        error, now_ms = "the store has lost it: it knows nothing of its root", int(time.time() * 1000)
+        failed = [
+            FailedMessage(message_id, self._name, root, attempt, "timeout", "", error, self._is_last(attempt))
+            for message_id, root, attempt in lost
+        ]
+        self._note([(one, now_ms) for one in failed])
+        return failed
+
+    def forget(self, message_ids: Iterable[MessageId]) -> None:
+        """Forgets that messages have failed, because they are complete or dead now."""
+        self._book.forget([one for one in message_ids if self._retries.pop(one, None)])
+
+    def _is_last(self, attempt: int, fatal: bool = False) -> bool:
+        return fatal or attempt >= self._policy.max_attempts
+
+    def _failed_in(self, failure: Failure) -> Iterator[tuple[FailedMessage, int]]:
+        """The messages of a failure, each with its time in ms."""
+        if failure.component == TAKEN_OVER:
+            return
+        why = failure.reason, failure.component, failure.error
+        rows = zip(failure.roots.tolist(), failure.message_ids, failure.attempts, strict=True)
+        for root, message_id, attempt in rows:
+            if message_id is not None:
+                dead = self._is_last(attempt, failure.fatal)
+                yield FailedMessage(message_id, self._name, root, attempt, *why, dead), failure.at_ms
+
+    def _note(self, failed: list[tuple[FailedMessage, int]]) -> None:
+        """Stores the attempts of failed messages, or their dead letters."""
+        noted: dict[MessageId, Retry] = {}
+        dead: dict[MessageId, FailedMessage] = {}
+        for one, at_ms in failed:
+            assert one.message_id is not None
+            noted[one.message_id] = self._add_attempt(one.message_id, one, at_ms)
+            if one.dead:
+                dead[one.message_id] = one
+        self._book.note({message_id: retry for message_id, retry in noted.items() if message_id not in dead})
+        rows = self._acker.shards.failed_rows(self._run()) if dead else None
+        for message_id, one in dead.items():
+            fatal = one.attempt < self._policy.max_attempts
+            row = rows.get(id_to_text(message_id)) if rows else None
+            payload = json.loads(row) if row else None
+            self._book.bury(DeadLetter(message_id, self._name, list(noted[message_id].history), fatal, payload))
+        if rows:
+            rows.remove(map(id_to_text, dead))
+        self.forget(dead)
+
+    def _add_attempt(self, message_id: MessageId, failed: FailedMessage, at_ms: int) -> Retry:
+        retry = self._retries.setdefault(message_id, Retry())
+        if failed.attempt > retry.attempt:
+            retry.history.append(FailedAttempt(failed.attempt, failed.reason, failed.step, failed.error, at_ms))
+            retry.due_ms = at_ms + self._policy.pause_ms(failed.attempt)
+        return retry

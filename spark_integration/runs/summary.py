@@ -1,0 +1,74 @@
+"""What became of the messages of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redis_acker.store.message_ids import MessageId
+
+SHOWN_FAILURES = 5
+
+
+@dataclass(frozen=True)
+class FailedMessage:
+    """A message that failed in a run: which, where and why."""
+
+    message_id: MessageId | None
+    """None in a job that resume() began: the spout that knows it is another program's."""
+    spout: str
+    """Or, in a job that resume() began, the name of the job."""
+    root: int
+    attempt: int
+    reason: str
+    step: str
+    error: str
+    dead: bool
+    """Whether it was given up, because that was its last attempt."""
+
+    def __str__(self) -> str:
+        where = f" in {self.step}" if self.step else ""
+        dead = ", given up" if self.dead else ""
+        message = f"root 0x{self.root:016x}" if self.message_id is None else repr(self.message_id)
+        return f"{message} {self.reason}{where} (attempt {self.attempt}{dead}): {self.error}"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The outcome of a run: tracked = completed + failed."""
+
+    spouts: tuple[str, ...]
+    """For a job that resume() began, its name."""
+    tracked: int
+    """Messages."""
+    completed: int
+    dead: int
+    """How many of the failed messages were given up. A later run that has the others tries them again."""
+    failures: tuple[FailedMessage, ...]
+    """If there are very many, only the first."""
+    seconds: float
+    completed_before: int = 0
+    """How many were completed by the run that died and that this one continued."""
+
+    @property
+    def failed(self) -> int:
+        return self.tracked - self.completed
+
+    @property
+    def rate(self) -> float:
+        """Messages per second."""
+        return (self.tracked - self.completed_before) / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        before = f" ({self.completed_before:,} of them by an earlier run)" if self.completed_before else ""
+        lines = [
+            f"{', '.join(self.spouts)}: {self.tracked:,} messages in {self.seconds:.1f} s ({self.rate:,.0f}/s): "
+            f"{self.completed:,} completed{before}, {self.failed:,} failed ({self.dead:,} of them dead)"
+        ]
+        lines += [f"  {failure}" for failure in self.failures[:SHOWN_FAILURES]]
+        if len(self.failures) > SHOWN_FAILURES:
+            lines.append(f"  and {len(self.failures) - SHOWN_FAILURES:,} more in .failures")
+        if (unlisted := self.failed - len(self.failures)) > 0:
+            lines.append(
+                f"  and {unlisted:,} that are not listed: `redis-acker stats` and `redis-acker dead list` know"
+            )
+        return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""Fixtures: a store, a broker, and the places that messages come from."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redis_acker import Acker
+from tests.backends import Servers
+from tests.rabbitmq import RabbitMq
+from tests.spouts.places import FilePlace, Place, QueuePlace, StreamPlace
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMq]:
+    """One broker for the run; each test uses queues of its own."""
+    logging.getLogger("pika").setLevel(logging.CRITICAL)  # it reports what the product reports too
+    broker = RabbitMq()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def url(servers: Servers) -> str:
+    return servers.get("redis-7.0").url
+
+
+@pytest.fixture
+def client(servers: Servers) -> Any:
+    return servers.client("redis-7.0")
+
+
+@pytest.fixture
+def acker(url: str, client: Any, namespace: str) -> Iterator[Acker]:
+    with Acker(url, namespace=namespace) as found:
+        yield found
+    for key in client.scan_iter(match=f"*{namespace}*", count=1000):
+        client.delete(key)
+
+
+@pytest.fixture
+def stream_place(url: str, client: Any, namespace: str) -> StreamPlace:
+    return StreamPlace(url, f"{namespace}:stream", client)
+
+
+@pytest.fixture
+def file_place(tmp_path: Path) -> FilePlace:
+    return FilePlace(tmp_path / "numbers.jsonl")
+
+
+@pytest.fixture
+def queue_place(rabbitmq: RabbitMq, namespace: str) -> Iterator[QueuePlace]:
+    found = QueuePlace(rabbitmq, f"{namespace}-queue")
+    yield found
+    rabbitmq.delete(found.queue)
+
+
+@pytest.fixture(params=["stream", "file", "queue"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """Runs the test once per kind of source."""
+    found: Place = request.getfixturevalue(f"{request.param}_place")
+    return found

@@ -1,0 +1,68 @@
+"""How the page looks and reads: colours, a phone, a screen reader, a store that is away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from redis_acker import Acker, new_edges
+from tests.servers import Server
+from tests.ui.watched import Open, bury
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.full
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_follows_the_colours_of_the_system_and_can_be_changed(open_page: Open, scheme: Any) -> None:
+    page = open_page(color_scheme=scheme)
+    body = page.page.locator("body")
+    expect(page.tile("pending")).to_have_text("0")
+    assert f"body--{scheme}" in (body.get_attribute("class") or "")
+    page.page.get_by_role("button", name="Dark: auto").click()
+    expect(page.page.get_by_role("button", name="Dark: on")).to_be_visible()
+    wait_until(lambda: "body--dark" in (body.get_attribute("class") or ""))
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(open_page: Open, acker: Acker) -> None:
+    bury(acker, "x" * 300)
+    acker.init(acker.allocate("a-very-long-name-of-a-spout" * 5, 10), new_edges(10))
+    page = open_page(viewport={"width": 390, "height": 844})
+    expect(page.tile("pending")).to_have_text("10")
+    expect(page.page.locator('[data-part="letter"]').first).to_be_visible()
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_parts_have_headings_and_buttons_have_names_for_a_screen_reader(open_page: Open, acker: Acker) -> None:
+    acker.init(acker.allocate("orders", 1), new_edges(1))
+    page = open_page()
+    expect(page.tile("pending")).to_have_text("1")
+    expect(page.page.get_by_role("heading", level=1)).to_have_text("redis-acker: shop")
+    assert page.page.get_by_role("heading", level=2).count() >= 9
+    assert page.page.get_by_role("status").filter(has_text="live").count() == 1
+    assert page.page.locator("html").get_attribute("lang") == "en-US"
+    unnamed = page.page.evaluate(
+        "[...document.querySelectorAll('button')].filter(b => b.offsetParent && !b.innerText.trim()"
+        " && !b.getAttribute('aria-label')).length"
+    )
+    assert unnamed == 0
+
+
+def test_a_store_that_is_away_is_said_and_the_page_comes_back_by_itself(
+    open_page: Open, server: Server, acker: Acker
+) -> None:
+    acker.init(acker.allocate("orders", 7), new_edges(7))
+    page = open_page()
+    expect(page.tile("pending")).to_have_text("7")
+    server.kill()
+    banner = page.page.locator('[data-part="banner"]')
+    expect(banner).to_contain_text("The store is away since")
+    expect(page.page.locator('[data-part="state"]')).to_have_text("store away")
+    expect(page.tile("pending")).to_have_text("7")
+    server.restart()
+    expect(page.page.locator('[data-part="state"]')).to_have_text("live")
+    expect(banner).to_be_hidden()
+    acker.init(acker.allocate("orders", 1), new_edges(1))
+    expect(page.tile("pending")).to_have_text("8")
