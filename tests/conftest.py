@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from pyspark.logger import PySparkLogger
 
 from tests.backends import BACKENDS, Backend, Keeper, Servers, make_backend
 from tests.clock import Clock
@@ -16,6 +17,8 @@ def pytest_configure() -> None:
     # A run that was started in the background ignores SIGINT, and so would all processes that tests start to interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Pytest adds its handler to loggers that do not propagate, and PySpark's would have it write JSON from then on.
+    pytest.MonkeyPatch().setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)
 
 
 @pytest.fixture(scope="session")
