@@ -6,6 +6,7 @@ import contextlib
 import random
 import socket
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 
@@ -32,6 +33,10 @@ class CuttingProxy:
         self._command = b""
         #: How many exchanges have been cut so far.
         self.cuts = 0
+        #: Whether the first half of a reply that is cut still reaches the client.
+        self.halves = False
+        #: How long each reply waits.
+        self.delay_s = 0.0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
@@ -149,7 +154,11 @@ class _Link:
         while data := self._server.recv(CHUNK_BYTES):
             with self._lock:
                 request, self._request = self._request, b""
+            if self._proxy.delay_s:
+                time.sleep(self._proxy.delay_s)
             if request and self._proxy._must_cut(request):
+                if self._proxy.halves:
+                    self._client.sendall(data[: len(data) // 2])
                 return
             self._client.sendall(data)
 

@@ -188,13 +188,13 @@ class Cluster:
             node.stop()
 
 
-def start_cluster(kind: str = "redis-7.0", nodes: int = 3) -> Cluster:
+def start_cluster(kind: str = "redis-7.0", nodes: int = 3, *config_args: str) -> Cluster:
     """A real cluster of `nodes` primaries that share the slots."""
     binary = require_binary(kind)
     args = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
     servers = [
         start_command(
-            [binary, "--port", "{port}", *COMMON_ARGS, *args],
+            [binary, "--port", "{port}", *COMMON_ARGS, *args, *config_args],
             url=f"redis://{HOST}:{{port}}/0",
             directory=new_directory(),
             cluster=True,

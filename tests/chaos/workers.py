@@ -30,9 +30,17 @@ class Process:
     def is_alive(self) -> bool:
         return self._process.is_alive()
 
-    def kill(self) -> None:
+    @property
+    def pid(self) -> int:
         assert self._process.pid is not None
-        os.kill(self._process.pid, signal.SIGKILL)
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
         self._process.join()
 
     def stop(self) -> None:

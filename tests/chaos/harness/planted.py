@@ -1,0 +1,43 @@
+"""Bugs to be planted: the harness is worth nothing if it does not notice them."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+
+from redis_acker.store import scripts
+
+BUGS = {
+    "token ignored": ("lib/tokens.lua", "then return true end", "then return false end"),
+    "completion before all acks": ("ack.lua", "if not zeros or #zeros > 0 then", "zeros = nil\n  if true then"),
+    "drain deletes and does not tell": (
+        "lib/changes.lua",
+        "if cause.reason then",
+        "if cause.reason == 'timeout' and now_ms() % 3 == 0 then\n      elseif cause.reason then",
+    ),
+    "expired bucket dropped": (
+        "rotate.lua",
+        "local kept = 0",
+        "call('UNLINK', keys[HEADS + EXPIRED], keys[VALS + EXPIRED])\nlocal kept = 0",
+    ),
+}
+"""What is wrong -> the Lua file, what stands there, and what takes its place."""
+
+
+def begin(folder: Path, bug: str) -> None:
+    """What a process of a load does first: its log goes to a file, and its scripts get the bug, if there is one."""
+    logging.basicConfig(filename=folder / "log")
+    if bug:
+        _plant(bug)
+
+
+def _plant(bug: str) -> None:
+    file, old, new = BUGS[bug]
+    copy = Path(tempfile.mkdtemp(prefix="planted-"))
+    shutil.copytree(str(scripts.lua_folder()), copy, dirs_exist_ok=True)
+    text = (copy / file).read_text()
+    assert text.count(old) == 1, f"{file} has changed: plant the bug {bug!r} elsewhere"
+    (copy / file).write_text(text.replace(old, new))
+    scripts.lua_folder = lambda: copy

@@ -1,0 +1,94 @@
+"""The scenarios: a store, a load, and the faults that come while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from dataclasses import dataclass, field
+
+from redis_acker.errors import AckerError
+from tests.chaos.harness import faults, pipeline, roots
+from tests.chaos.harness.faults import Fault
+from tests.chaos.harness.verdict import Verdict
+from tests.chaos.harness.world import World
+from tests.waiting import wait_until
+
+PAUSES_S = (0.3, 1.2)
+"""Between two faults."""
+
+END_AFTER_S = 90
+"""How long a load may need to come to its end once no more faults come."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    store: str
+    load: str
+    faults: tuple[Fault, ...]
+    bug: str = ""
+
+
+@dataclass
+class Outcome:
+    scenario: Scenario
+    seed: int
+    injected: dict[str, int] = field(default_factory=dict)
+    verdict: Verdict = field(default_factory=Verdict)
+    recovered_s: float = 0.0
+    """From the last fault to the end of all work that it left."""
+
+
+CONNECTIONS = (
+    faults.cut_replies,
+    faults.halve_replies,
+    faults.delay_replies,
+    faults.cut_connections,
+    faults.kill_connections,
+    faults.forget_scripts,
+)
+SERVER = (faults.kill_server, faults.stop_server, faults.rewrite_aof, faults.fill_memory)
+PROCESSES = (faults.kill_process, faults.stop_process)
+
+SCENARIOS = (
+    Scenario("connections", "redis-7.0", "roots", CONNECTIONS),
+    Scenario("server", "valkey-9.1", "roots", SERVER),
+    Scenario("processes", "redis-6.2", "roots", (*PROCESSES, faults.write_junk)),
+    Scenario("cluster", "cluster", "roots", (faults.restart_node, faults.move_slot, faults.kill_process)),
+    Scenario("drivers", "redis-7.0", "two pipelines", (*PROCESSES, *CONNECTIONS, faults.write_junk)),
+    Scenario("driver and server", "valkey-9.1", "pipeline", (*SERVER, faults.kill_process)),
+    Scenario("machine goes down", "redis-7.0 everysec", "pipeline", (faults.cut_aof, faults.stop_server)),
+    Scenario("failover", "sentinel", "pipeline", (faults.promote_replica, faults.kill_connections)),
+)
+
+
+def run(scenario: Scenario, *, seed: int, seconds: float, messages: int, end_after_s: float = END_AFTER_S) -> Outcome:
+    """Runs a load for some seconds under faults, lets it come to its end, and compares what is known."""
+    outcome, rng = Outcome(scenario, seed), random.Random(seed)
+    with World(scenario.store, scenario.load, seed, messages, scenario.bug) as world:
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s and not world.is_done():
+            time.sleep(rng.uniform(*PAUSES_S))
+            fault = rng.choice(scenario.faults)
+            fault(world)
+            outcome.injected[fault.__name__] = outcome.injected.get(fault.__name__, 0) + 1
+            world.revive()
+        last_fault_s = time.monotonic()
+        for name in [name for name in world.processes if name.startswith("sender")]:
+            world.processes.pop(name).stop()
+        with contextlib.suppress(AssertionError):  # what is left then is counted as stuck
+            wait_until(lambda: _is_over(world), end_after_s, 0.2)
+        outcome.recovered_s = time.monotonic() - last_fault_s
+        judge = roots.judge if scenario.load == "roots" else pipeline.judge
+        outcome.verdict = judge(world.folder, pending=world.acker.pending_count())
+    return outcome
+
+
+def _is_over(world: World) -> bool:
+    world.revive()
+    if world.load != "roots":
+        return world.is_done()
+    with contextlib.suppress(AckerError):
+        return roots.is_over(world.acker)
+    return False

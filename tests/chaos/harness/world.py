@@ -1,0 +1,121 @@
+"""Where a load runs: the servers, the way to them, and the processes, which are started again when they die."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from redis_acker import Acker
+from tests.chaos.harness import pipeline, roots
+from tests.chaos.workers import Process
+from tests.proxy import CuttingProxy
+from tests.sentinels import SentinelSet, start_sentinel
+from tests.servers import Cluster, Server, start_cluster, start_server
+
+Task = Callable[[], Process]
+
+AOF = ("--appendonly", "yes", "--appendfsync", "always")
+CUT_AOF = ("--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0")
+
+
+class World:
+    """One scenario under way. `stop()` ends and removes everything."""
+
+    def __init__(self, store: str, load: str, seed: int, messages: int, bug: str = "") -> None:
+        self.rng, self.namespace = random.Random(seed), f"chaos{secrets.token_hex(3)}"
+        self.folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+        self.store, self.load = store, load
+        self.servers = self._start_servers(store)
+        self.sentinels: SentinelSet | None = None
+        self.proxy: CuttingProxy | None = None
+        self.url = self._url()
+        self.acker: Acker = roots.open_acker(self.direct_url, self.namespace)
+        self._tasks = self._roots_tasks(seed, bug) if load == "roots" else self._pipeline_tasks(seed, bug, messages)
+        self.processes = {name: start() for name, start in self._tasks.items()}
+
+    # -- servers ---------------------------------------------------------------------------------------------------
+
+    def _start_servers(self, store: str) -> list[Server]:
+        self._sets: list[Cluster | SentinelSet | Server] = []
+        if store == "cluster":
+            cluster = start_cluster("redis-7.0", 3, *AOF)
+            self._sets.append(cluster)
+            return cluster.nodes
+        if store == "sentinel":
+            found = start_sentinel()
+            self._sets.append(found)
+            return [found.master, found.replica]
+        kind, _, durability = store.partition(" ")
+        server = start_server(kind, *(CUT_AOF if durability == "everysec" else AOF))
+        self._sets.append(server)
+        return [server]
+
+    def _url(self) -> str:
+        [first] = self._sets
+        if isinstance(first, Cluster):
+            self.direct_url = first.url
+        elif isinstance(first, SentinelSet):
+            self.sentinels = first
+            hosts = ",".join(f"{host}:{port}" for host, port in first.addresses)
+            self.direct_url = f"redis+sentinel://{hosts}/{first.service}"
+        else:
+            self.direct_url = first.url
+            self.proxy = CuttingProxy("127.0.0.1", first.port)
+            return self.proxy.url
+        return self.direct_url
+
+    def client(self, server: Server) -> redis.Redis:
+        return server.client(socket_timeout=5)
+
+    # -- processes -------------------------------------------------------------------------------------------------
+
+    def _roots_tasks(self, seed: int, bug: str) -> dict[str, Task]:
+        place = self.url, self.namespace, self.folder
+        return {
+            **{f"sender {n}": partial(Process, roots.send, *place, seed + n, bug) for n in range(2)},
+            **{f"rotator {n}": partial(Process, roots.rotate, *place, bug) for n in range(2)},
+            "reader": partial(Process, roots.read_events, *place, bug),
+        }
+
+    def _pipeline_tasks(self, seed: int, bug: str, messages: int) -> dict[str, Task]:
+        pipeline.write_messages(self.folder, messages)
+        run = partial(Process, pipeline.run, self.url, self.namespace, self.folder, seed, bug)
+        # The second waits for the lease of the first, so that there is a successor at once.
+        return {"pipeline 1": run, "pipeline 2": run} if self.load == "two pipelines" else {"pipeline 1": run}
+
+    def revive(self) -> None:
+        """Starts again what was killed. A pipeline that has ended is done."""
+        for name, process in self.processes.items():
+            if not process.is_alive() and not self.has_ended(name):
+                self.processes[name] = self._tasks[name]()
+
+    def has_ended(self, name: str) -> bool:
+        return name.startswith("pipeline") and self.processes[name].exit_code() == 0
+
+    def is_done(self) -> bool:
+        """Whether the pipelines have done all; a load of roots ends when it is told to."""
+        return all(map(self.has_ended, self.processes))
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.stop()
+        self.acker.close()
+        if self.proxy:
+            self.proxy.stop()
+        for one in self._sets:
+            one.stop()
+        shutil.rmtree(self.folder)
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *exc_info: Any) -> None:
+        self.stop()
