@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup system test test-rest test-full test-fast lint demo bench screenshots matrix clean
+.PHONY: help setup system test test-rest test-full test-fast chaos soak lint demo bench screenshots matrix clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -33,6 +33,12 @@ test-full: test test-rest ## lint and every test
 
 test-fast: lint ## lint and the tests that take no more than a few seconds
 	$(PYTEST) -m 'not slow and not full'
+
+chaos: setup ## loads under random faults, reconciled with a log of their own; SEED=n repeats one
+	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
+
+soak: setup ## half of what the machine can carry for MINUTES=20, with a fault now and then: memory must not grow
+	$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),20)
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check

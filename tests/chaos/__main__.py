@@ -6,10 +6,25 @@ import argparse
 import json
 import random
 import sys
+from collections.abc import Iterator, Sequence
 
 from tests.chaos.harness.scenarios import SCENARIOS, Outcome, run
 
-HEADS = ("scenario", "store", "faults", "carried", "again", "lost", "false", "stuck", "twice", "denied", "innocents")
+COLUMNS = {
+    "scenario": "scenario",
+    "store": "store",
+    "faults": "faults",
+    "carried": "carried",
+    "again": "again",
+    "lost": "lost",
+    "false": "false",
+    "stuck": "stuck",
+    "twice": "twice",
+    "denied": "denied",
+    "innocents": "innocents",
+    "longest_stall_s": "stall, s",
+    "recovered_s": "all done after, s",
+}
 
 
 def main() -> None:
@@ -26,9 +41,11 @@ def main() -> None:
     for scenario in wanted:
         outcome = run(scenario, seed=options.seed, seconds=options.seconds, messages=options.messages)
         outcomes.append(outcome)
-        print(row(outcome), file=sys.stderr)
+        print(f"{scenario.name}: {'good' if outcome.verdict.is_good else outcome}", file=sys.stderr)
     if options.json:
         print(json.dumps([facts(one) for one in outcomes]))
+    else:
+        print("\n".join(table(outcomes)))
     sys.exit(0 if all(one.verdict.is_good for one in outcomes) else 1)
 
 
@@ -47,10 +64,14 @@ def facts(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def row(outcome: Outcome) -> str:
-    found = {**facts(outcome), "faults": sum(outcome.injected.values())}
-    numbers = " ".join(f"{name} {found[name]:,}" for name in HEADS[2:])
-    return f"{found['scenario']} on {found['store']}: {numbers}, stall {found['longest_stall_s']} s"
+def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """For people, and for docs/reliability.md."""
+    yield f"| {' | '.join(COLUMNS.values())} |"
+    yield "|---" * len(COLUMNS) + "|"
+    for outcome in outcomes:
+        found = {**facts(outcome), "faults": sum(outcome.injected.values())}
+        cells = (f"{value:,}" if isinstance(value := found[name], int) else str(value) for name in COLUMNS)
+        yield f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -107,6 +107,11 @@ def kill_process(world: World) -> None:
     world.revive()
 
 
+def kill_rotator(world: World) -> None:
+    world.processes[world.rng.choice([name for name in world.processes if name.startswith("rotator")])].stop()
+    world.revive()
+
+
 def stop_process(world: World) -> None:
     """SIGSTOP, for longer than its lease and its timeouts may be."""
     process = world.processes[world.rng.choice(sorted(world.processes))]

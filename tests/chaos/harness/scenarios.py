@@ -75,14 +75,19 @@ def run(scenario: Scenario, *, seed: int, seconds: float, messages: int, end_aft
             outcome.injected[fault.__name__] = outcome.injected.get(fault.__name__, 0) + 1
             world.revive()
         last_fault_s = time.monotonic()
-        for name in [name for name in world.processes if name.startswith("sender")]:
-            world.processes.pop(name).stop()
-        with contextlib.suppress(AssertionError):  # what is left then is counted as stuck
-            wait_until(lambda: _is_over(world), end_after_s, 0.2)
+        end_load(world, end_after_s)
         outcome.recovered_s = time.monotonic() - last_fault_s
         judge = roots.judge if scenario.load == "roots" else pipeline.judge
         outcome.verdict = judge(world.folder, pending=world.acker.pending_count())
     return outcome
+
+
+def end_load(world: World, timeout_s: float) -> None:
+    """Lets the load come to its end. What has not by then is counted as stuck."""
+    for name in [name for name in world.processes if name.startswith("sender")]:
+        world.processes.pop(name).stop()
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: _is_over(world), timeout_s, 0.2)
 
 
 def _is_over(world: World) -> bool:

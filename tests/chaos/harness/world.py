@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ CUT_AOF = ("--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewri
 class World:
     """One scenario under way. `stop()` ends and removes everything."""
 
-    def __init__(self, store: str, load: str, seed: int, messages: int, bug: str = "") -> None:
+    def __init__(self, store: str, load: str, seed: int, messages: int, bug: str = "", *, per_s: float = inf) -> None:
+        """per_s: roots that a sender makes in a second."""
         self.rng, self.namespace = random.Random(seed), f"chaos{secrets.token_hex(3)}"
         self.folder = Path(tempfile.mkdtemp(prefix="chaos-"))
         self.store, self.load = store, load
@@ -38,7 +40,9 @@ class World:
         self.proxy: CuttingProxy | None = None
         self.url = self._url()
         self.acker: Acker = roots.open_acker(self.direct_url, self.namespace)
-        self._tasks = self._roots_tasks(seed, bug) if load == "roots" else self._pipeline_tasks(seed, bug, messages)
+        self._tasks = (
+            self._roots_tasks(seed, bug, per_s) if load == "roots" else self._pipeline_tasks(seed, bug, messages)
+        )
         self.processes = {name: start() for name, start in self._tasks.items()}
 
     # -- servers ---------------------------------------------------------------------------------------------------
@@ -77,10 +81,10 @@ class World:
 
     # -- processes -------------------------------------------------------------------------------------------------
 
-    def _roots_tasks(self, seed: int, bug: str) -> dict[str, Task]:
+    def _roots_tasks(self, seed: int, bug: str, per_s: float) -> dict[str, Task]:
         place = self.url, self.namespace, self.folder
         return {
-            **{f"sender {n}": partial(Process, roots.send, *place, seed + n, bug) for n in range(2)},
+            **{f"sender {n}": partial(Process, roots.send, *place, seed + n, bug, per_s) for n in range(2)},
             **{f"rotator {n}": partial(Process, roots.rotate, *place, bug) for n in range(2)},
             "reader": partial(Process, roots.read_events, *place, bug),
         }
