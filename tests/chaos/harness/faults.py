@@ -131,12 +131,13 @@ def write_junk(world: World) -> None:
 
 
 def promote_replica(world: World) -> None:
-    """The primary is lost; its replica, which may lack the last writes, takes its place. Once a run."""
+    """The primary is lost; its replica, which may lack the last writes, takes its place. After that there is none."""
     assert world.sentinels
-    if len(world.servers) == 2:
-        world.servers.remove(world.sentinels.master)
-        world.sentinels.kill_master()
-        world.sentinels.wait_for_failover()
+    if len(world.servers) == 1:
+        return kill_connections(world)
+    world.servers.remove(world.sentinels.master)
+    world.sentinels.kill_master()
+    world.sentinels.wait_for_failover()
 
 
 def restart_node(world: World) -> None:
