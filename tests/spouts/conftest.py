@@ -9,8 +9,9 @@ import pytest
 
 from redis_acker import Acker
 from tests.backends import Servers
+from tests.kafka import Kafka
 from tests.rabbitmq import RabbitMq
-from tests.spouts.places import FilePlace, Place, QueuePlace, StreamPlace
+from tests.spouts.places import FilePlace, Place, QueuePlace, StreamPlace, TopicPlace
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +58,20 @@ def queue_place(rabbitmq: RabbitMq, namespace: str) -> Iterator[QueuePlace]:
     rabbitmq.delete(found.queue)
 
 
-@pytest.fixture(params=["stream", "file", "queue"])
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """One cluster for the run; each test uses a topic of its own."""
+    found = Kafka()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def topic_place(kafka: Kafka, namespace: str) -> TopicPlace:
+    return TopicPlace(kafka, f"{namespace}-topic")
+
+
+@pytest.fixture(params=["stream", "file", "queue", "topic"])
 def place(request: pytest.FixtureRequest) -> Place:
     """Runs the test once per kind of source."""
     found: Place = request.getfixturevalue(f"{request.param}_place")

@@ -12,13 +12,17 @@ import redis
 
 from redis_acker import Spout
 from redis_acker.spouts.jsonl import JsonLinesSpout
+from redis_acker.spouts.kafka import KafkaSpout
 from redis_acker.spouts.rabbitmq import RabbitMqSpout
 from redis_acker.spouts.redis_stream import RedisStreamSpout
 from redis_acker.store.message_ids import MessageId
+from tests.kafka import Kafka
 from tests.rabbitmq import RabbitMq
 from tests.waiting import wait_until
 
 FIELDS = ("number",)
+QUICK_GROUPS = {"session.timeout.ms": 4500, "heartbeat.interval.ms": 300}
+"""The mock cluster gives a group whose member left this long, less a second, to come together again; a new one 3 s."""
 
 
 class Place:
@@ -111,9 +115,30 @@ class QueuePlace(Place):
         return self.broker.count(self.queue)
 
 
+@dataclass
+class TopicPlace(Place):
+    kafka: Kafka
+    topic: str
+
+    def __post_init__(self) -> None:
+        self.spec = {"kind": "topic", "servers": self.kafka.servers, "topic": self.topic, "group": "g"}
+
+    def fill(self, numbers: Iterable[int]) -> dict[MessageId, int]:
+        wanted = list(numbers)
+        places = self.kafka.publish(self.topic, (b'{"number": %d}' % number for number in wanted))
+        return dict(zip(places, wanted, strict=True))
+
+    def unfinished(self) -> int:
+        return self.kafka.unfinished(self.topic, "g")
+
+
 def spout_from(spec: dict[str, Any]) -> Spout:
     if spec["kind"] == "stream":
         return RedisStreamSpout(spec["url"], spec["stream"], group=spec["group"], fields=FIELDS)
     if spec["kind"] == "file":
         return JsonLinesSpout(spec["path"], checkpoint=spec["checkpoint"], fields=FIELDS)
+    if spec["kind"] == "topic":
+        return KafkaSpout(
+            spec["servers"], spec["topic"], group=spec["group"], decode=json.loads, fields=FIELDS, config=QUICK_GROUPS
+        )
     return RabbitMqSpout(spec["url"], spec["queue"], decode=json.loads, fields=FIELDS)
