@@ -160,6 +160,8 @@ def open_namespace(
     settings.check(wanted, namespace)
     shards = Shards(transport, namespace, settings, clock=clock)
     store_settings(shards, servers, namespace, create=create)
+    if create:  # executors, which never create, may not load scripts
+        transport.load_scripts()
     transport.limit_retries(settings.timeout_ms / 2000)
     return shards
 

@@ -14,7 +14,8 @@ from redis_acker.store.scripts import script
 _CONNECTING = ("ping", "select", "cluster|slots", "command")
 """What clients send when they connect; the last two only to a cluster."""
 
-_SCRIPTING = ("evalsha", "script|load")
+_LOADING = ("script|load", "script|exists")
+"""For those who bring the scripts to the servers. With SCRIPT LOAD a user can run any script of its own."""
 _OPENING = ("hmget",)
 _READING = (
     *("hget", "hgetall", "hlen", "hmget", "hscan", "get", "pttl", "exists", "time"),
@@ -38,7 +39,7 @@ class Role:
     def rules(self, namespace: str) -> list[str]:
         """Rules for ACL SETUSER. They take all other rights away, and leave passwords alone."""
         check_namespace(namespace)
-        allowed = {*_CONNECTING, *_SCRIPTING, *self.commands, *_commands_of(self.scripts)}
+        allowed = {*_CONNECTING, "evalsha", *self.commands, *_commands_of(self.scripts)}
         return [
             "on",
             "resetkeys",
@@ -85,13 +86,13 @@ ROLES = {
             "spout",
             "drives spouts: allocates and initialises roots, reads their final events, keeps retries and dead letters",
             (*_LOOKING, *_DRIVING),
-            (*_STREAMS, *_READING, "hset", "hdel", "hincrby", "set", "pexpire", "info"),
+            (*_LOADING, *_STREAMS, *_READING, "hset", "hdel", "hincrby", "set", "pexpire", "info"),
         ),
         Role(
             "rotator",
             "rotates and drains expired roots into the failure streams",
             ("open", "rotate", "expired", "drain"),
-            (*_OPENING, "hscan", "exists", "info"),
+            (*_LOADING, *_OPENING, "hscan", "exists", "info"),
             keys=("blocks",),
         ),
         Role(
@@ -104,7 +105,7 @@ ROLES = {
             "operator",
             "runs the commands that act: rotate, drain, replay, dead, runs, quarantine, fail, extend",
             (*_LOOKING, *_OPERATING),
-            (*_READING, "hset", "hdel", "zmscore", "zrangebyscore", "zrem", "info"),
+            (*_LOADING, *_READING, "hset", "hdel", "zmscore", "zrangebyscore", "zrem", "info"),
         ),
     )
 }

@@ -28,6 +28,7 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "pexpire": (_K, "1"),
     "ping": (),
     "rename": (_K, _K),
+    "script|exists": ("0" * 40,),
     "script|load": ("return 1",),
     "select": ("0",),
     "set": (_K, "v"),
