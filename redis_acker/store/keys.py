@@ -15,6 +15,7 @@ _NAMES: dict[KeyKind, tuple[str, ...]] = {
     "all": ("*",),
     "blocks": (
         "meta",
+        "counters",
         "scratch:*",
         "quarantine",
         "heads:*",
@@ -50,8 +51,13 @@ class ShardKeys:
 
     @property
     def meta(self) -> str:
-        """The settings, the clock of the rotation and the counters."""
+        """The settings and the clock of the rotation."""
         return self.prefix + "meta"
+
+    @property
+    def counters(self) -> str:
+        """What was counted, and the time of the newest init."""
+        return self.prefix + "counters"
 
     @property
     def spouts(self) -> str:
@@ -135,6 +141,7 @@ class ShardKeys:
             self.prefix + "scratch:a",
             self.prefix + "scratch:b",
             self.quarantine,
+            self.counters,
             *(f"{self.prefix}heads:{place}" for place in places),
             *(f"{self.prefix}vals:{place}" for place in places),
             *(f"{self.prefix}ids:{place}" for place in places),

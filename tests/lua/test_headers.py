@@ -126,8 +126,8 @@ def catalogue() -> dict[str, str]:
 @pytest.mark.parametrize("buckets", [2, 3, 7])
 def test_python_declares_the_keys_in_the_order_of_the_catalogue(buckets: int) -> None:
     keys = ShardKeys("ns", 0, buckets)
-    amounts = {"meta": 1, "scratch": 2, "quarantine": 1, "heads": buckets + 1, "vals": buckets + 1, "ids": buckets + 1}
-    amounts |= {"finished": buckets, "streams": 4}
+    amounts = {"meta": 1, "scratch": 2, "quarantine": 1, "counters": 1, "finished": buckets, "streams": 4}
+    amounts |= dict.fromkeys(("heads", "vals", "ids"), buckets + 1)
     declared = [key.removeprefix(keys.prefix).partition(":")[0] for key in keys.with_streams([1, 4])]
     declared[-4:] = ["streams"] * 4
     assert declared == [name for name in catalogue() for _ in range(amounts[name])]
@@ -142,7 +142,7 @@ def test_python_declares_the_keys_in_the_order_of_the_catalogue(buckets: int) ->
 @pytest.mark.parametrize("buckets", [2, 3, 7])
 def test_lua_finds_each_key_where_python_put_it(buckets: int) -> None:
     look = """-- needs: shard
-    return { meta, scratch_a, scratch_b,
+    return { meta, scratch_a, scratch_b, counters,
       keys[HEADS + NURSERY], keys[HEADS + EXPIRED], keys[VALS + NURSERY], keys[VALS + EXPIRED],
       keys[IDS + NURSERY], keys[IDS + EXPIRED], keys[FINISHED], keys[FINISHED + buckets - 1],
       keys[stream_of(1)], keys[stream_of(1) + 1], keys[stream_of(4095)], keys[stream_of(4095) + 1] }"""
@@ -153,7 +153,16 @@ def test_lua_finds_each_key_where_python_put_it(buckets: int) -> None:
     names = [key.decode().removeprefix(keys.prefix) for key in found]
     ages = ["heads:0", "heads:expired", "vals:0", "vals:expired", "ids:0", "ids:expired"]
     streams = ["completions:1", "failures:1", "completions:4095", "failures:4095"]
-    assert names == ["meta", "scratch:a", "scratch:b", *ages, "finished:0", f"finished:{buckets - 1}", *streams]
+    assert names == [
+        "meta",
+        "scratch:a",
+        "scratch:b",
+        "counters",
+        *ages,
+        "finished:0",
+        f"finished:{buckets - 1}",
+        *streams,
+    ]
     assert keys.expired_heads == f"{keys.prefix}heads:expired"
 
 
