@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from redis_acker.store.streams import Kind
 
-KeyKind: TypeAlias = Literal["all", "blocks", "rows", "runs"]
+KeyKind: TypeAlias = Literal[
+    "all", "blocks", "settings", "counters", "scratch", "quarantine", "records", "finished", "streams", "rows", "runs"
+]
 
 _NAMES: dict[KeyKind, tuple[str, ...]] = {
     "all": ("*",),
-    "blocks": (
-        "meta",
-        "counters",
-        "scratch:*",
-        "quarantine",
-        "heads:*",
-        "vals:*",
-        "ids:*",
-        "finished:*",
-        "completions:*",
-        "failures:*",
-    ),
+    "settings": ("meta",),
+    "counters": ("counters",),
+    "scratch": ("scratch:*",),
+    "quarantine": ("quarantine",),
+    "records": ("heads:*", "vals:*", "ids:*"),
+    "finished": ("finished:*",),
+    "streams": ("completions:*", "failures:*"),
     "rows": ("rows:*",),
     "runs": ("progress:*", "sequences"),
 }
-"""What follows the prefix: in any key, in the keys that scripts on blocks declare, in Spark's keys of failed rows and
-of the progress of runs."""
+"""What follows the prefix. Rows are Spark's keys of failed rows, runs hold the progress of its jobs."""
+
+_BLOCKS: tuple[KeyKind, ...] = ("settings", "counters", "scratch", "quarantine", "records", "finished", "streams")
+_NAMES["blocks"] = tuple(name for kind in _BLOCKS for name in _NAMES[kind])
+"""The keys that scripts on blocks declare."""
 
 
 def key_prefix(namespace: str, shard: int) -> str:

@@ -26,6 +26,19 @@ _WITH_SUBCOMMANDS = ("XGROUP", "XINFO")
 
 
 @dataclass(frozen=True)
+class Right:
+    """Commands on some keys."""
+
+    keys: tuple[KeyKind, ...]
+    commands: tuple[str, ...]
+
+    def selector(self, namespace: str) -> str:
+        """As an ACL selector: these commands on these keys, whatever else the user may do."""
+        patterns = (f"~{pattern}" for pattern in key_patterns(namespace, *self.keys))
+        return f"({' '.join([*(f'+{command}' for command in self.commands), *patterns])})"
+
+
+@dataclass(frozen=True)
 class Role:
     """A part of the product, and what it may do."""
 
@@ -35,18 +48,36 @@ class Role:
     commands: tuple[str, ...]
     """In addition to those of its scripts."""
     keys: tuple[KeyKind, ...] = ("all",)
+    rights: tuple[Right, ...] = ()
+    """What it needs of its commands on keys; empty: all of them on all of its keys."""
 
-    def rules(self, namespace: str) -> list[str]:
-        """Rules for ACL SETUSER. They take all other rights away, and leave passwords alone."""
+    def rules(self, namespace: str, *, selectors: bool = True) -> list[str]:
+        """Rules for ACL SETUSER. They take all other rights away, and leave passwords alone.
+
+        A server without selectors (Redis 6.2) cannot tell which command goes with which key: all go with all.
+        """
         check_namespace(namespace)
-        allowed = {*_CONNECTING, "evalsha", *self.commands, *_commands_of(self.scripts)}
+        on_keys = {command for right in self.rights for command in right.commands} if selectors else set[str]()
         return [
             "on",
             "resetkeys",
             "resetchannels",
+            *(["clearselectors"] if selectors else []),
             "-@all",
             *(f"~{pattern}" for pattern in key_patterns(namespace, *self.keys)),
-            *(f"+{command}" for command in sorted(allowed)),
+            *(f"+{command}" for command in sorted(self.all_commands() - on_keys)),
+            *(right.selector(namespace) for right in self.rights if selectors),
+        ]
+
+    def all_commands(self) -> set[str]:
+        return {*_CONNECTING, "evalsha", *self.commands, *_commands_of(self.scripts)}
+
+    def uses(self, namespace: str) -> list[tuple[str, str]]:
+        """Its commands, each with a key that it needs it for."""
+        keys_of = {command: right.keys[0] for right in self.rights for command in right.commands}
+        return [
+            (command, key_patterns(namespace, keys_of.get(command, "settings"))[0].replace("*", "0"))
+            for command in sorted(self.all_commands())
         ]
 
 
@@ -72,6 +103,31 @@ _OPERATING = (
 )
 _STREAMS = ("xreadgroup", "xautoclaim", "xpending", "xgroup|delconsumer")
 
+# A script runs with the rights of its caller. So whatever a script does to a key, its caller may also do by itself; but
+# not to other keys, and not by other commands.
+_RECORDING = (
+    Right(("quarantine",), ("hlen", "hset")),
+    Right(("streams",), ("xadd", "xlen")),
+)
+_EXECUTOR_RIGHTS = (
+    *_RECORDING,
+    Right(("scratch",), ("bitop", "del", "get", "mset", "set", "setrange")),
+    Right(("settings",), ("hget", "hmget")),
+    Right(("counters",), ("hexists", "hget", "hincrby", "hlen", "hset")),
+    Right(("records",), ("hdel", "hget", "hlen", "hmget", "hset")),
+    Right(("finished",), ("hmget", "hset")),
+    Right(("runs",), ("hdel", "hget", "hset")),
+    Right(("rows",), ("hset", "pexpire")),
+)
+_ROTATOR_RIGHTS = (
+    *_RECORDING,
+    Right(("scratch",), ("del",)),
+    Right(("settings",), ("hget", "hincrby", "hmget", "hset")),
+    Right(("counters",), ("hdel", "hexists", "hget", "hincrby", "hlen", "hset")),
+    Right(("records",), ("exists", "hdel", "hget", "hlen", "hmget", "hscan", "hset", "rename")),
+    Right(("finished",), ("exists", "hmget", "hset", "rename", "unlink")),
+)
+
 ROLES = {
     role.name: role
     for role in (
@@ -81,6 +137,7 @@ ROLES = {
             ("open", "init", "ack", "fail", "extend", "begin_portion", "keep_portion"),
             (*_OPENING, "pexpire"),
             keys=("blocks", "rows", "runs"),
+            rights=_EXECUTOR_RIGHTS,
         ),
         Role(
             "spout",
@@ -94,6 +151,7 @@ ROLES = {
             ("open", "rotate", "expired", "drain"),
             (*_LOADING, *_OPENING, "hscan", "exists", "info"),
             keys=("blocks",),
+            rights=_ROTATOR_RIGHTS,
         ),
         Role(
             "inspector",

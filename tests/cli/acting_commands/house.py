@@ -19,6 +19,7 @@ class House:
     def __init__(self, server: Server | Cluster, namespace: str, timeout_ms: int) -> None:
         self.server, self.namespace = server, namespace
         self.nodes = server.nodes if isinstance(server, Cluster) else [server]
+        self._known: dict[str, str] = {}
         self.shop = Shop(server.url, namespace, timeout_ms=timeout_ms, buckets=2)
 
     def close(self) -> None:
@@ -29,7 +30,15 @@ class House:
 
     def url(self, role: str) -> str:
         """With which a user of the role logs in."""
-        ran = redis_acker("acl", "--role", role, "--namespace", self.namespace)
+        if role not in self._known:
+            self._known[role] = self._add_user(role)
+        return self._known[role]
+
+    def _add_user(self, role: str) -> str:
+        with self.nodes[0].client() as client:
+            is_old = client.info("server")["redis_version"].startswith("6.")
+        options = ["--without-selectors"] if is_old else []
+        ran = redis_acker("acl", "--role", role, "--namespace", self.namespace, *options)
         assert ran.returncode == 0
         words = shlex.split(ran.stdout)
         assert words[:3] == ["ACL", "SETUSER", f"{self.namespace}-{role}"]
