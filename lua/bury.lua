@@ -12,5 +12,5 @@ local dead, counters, name, letter, spout = KEYS[1], KEYS[2], ARGV[1], ARGV[2], 
 redis.call('HLEN', counters) -- refuses a key of a wrong type before the first write
 if redis.call('HGET', dead, name) == letter then return 0 end
 redis.call('HSET', dead, name, letter)
-redis.call('HINCRBY', counters, 'buried:' .. spout, 1)
+redis.pcall('HINCRBY', counters, 'buried:' .. spout, 1)
 return 1

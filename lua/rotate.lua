@@ -21,7 +21,7 @@ if not known_ms or turned_ms > now then -- the store was lost, or its clock set 
 end
 if now < turned_ms + tick_ms then return { 'early', turned_ms + tick_ms - now } end
 if call('EXISTS', keys[HEADS + EXPIRED]) == 1 then
-  call('HINCRBY', counters, 'waits', 1)
+  redis.pcall('HINCRBY', counters, 'waits', 1)
   return { 'waiting', 0 }
 end
 
@@ -39,7 +39,7 @@ for bucket = NURSERY, EXPIRED do kept = kept + call('EXISTS', keys[HEADS + bucke
 if kept == 0 then call('HDEL', counters, 'early_bytes') end -- other programs may have removed what was counted
 call('UNLINK', keys[FINISHED + buckets - 1])
 age(FINISHED, FINISHED + buckets - 2)
-call('HINCRBY', counters, 'late_ms', now - turned_ms - tick_ms)
+redis.pcall('HINCRBY', counters, 'late_ms', now - turned_ms - tick_ms)
 turned_ms = math.min(now, math.max(turned_ms + tick_ms, newest_ms))
 call('HSET', meta, 'turned_ms', turned_ms)
 call('HINCRBY', meta, 'tick', 1)

@@ -19,5 +19,5 @@ redis.call('HLEN', counters)
 if redis.call('XDEL', stream, entry) == 0 then return 0 end -- a first write that is allowed when memory is full
 redis.call('XACK', stream, group, entry)
 redis.call('HSET', quarantine, name, pack('>I6', now_ms) .. parts)
-redis.call('HINCRBY', counters, 'quarantined', 1)
+redis.pcall('HINCRBY', counters, 'quarantined', 1)
 return 1

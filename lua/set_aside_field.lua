@@ -19,5 +19,5 @@ redis.call('HLEN', counters)
 if redis.call('HGET', hash, field) ~= value then return 0 end
 redis.call('HDEL', hash, field) -- a first write that is allowed when memory is full, so that the next are too
 redis.call('HSET', quarantine, name, pack('>I6', now_ms) .. parts)
-redis.call('HINCRBY', counters, 'quarantined', 1)
+redis.pcall('HINCRBY', counters, 'quarantined', 1)
 return 1

@@ -71,5 +71,6 @@ local function flush()
   for hash, fields in pairs(deletions) do call('HDEL', keys[hash], unpack(fields)) end
   for hash, fields in pairs(puts) do call('HSET', keys[hash], unpack(fields)) end
   if #bitmaps > 0 then call('HSET', keys[FINISHED], unpack(bitmaps)) end
-  for counter, by in pairs(counts) do call('HINCRBY', counters, counter, by) end
+  -- A counter that another program spoilt must not make a call fail that has taken effect.
+  for counter, by in pairs(counts) do redis.pcall('HINCRBY', counters, counter, by) end
 end

@@ -16,7 +16,7 @@ local function early_refusal()
   local most = math.floor(MOST_EARLY / (tonumber(call('HGET', meta, 'shards')) or 1))
   if (tonumber(call('HGET', counters, 'early_bytes')) or 0) + counted('early_bytes') <= most then return end
   free_scratch()
-  call('HINCRBY', counters, 'early_refused', 1)
+  redis.pcall('HINCRBY', counters, 'early_refused', 1)
   return redis.error_reply(string.format('EARLY %.0f', most))
 end
 

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from redis_acker.store.streams import Kind
 
+MAX_SHARDS = 16_384
+"""Most shards that a namespace can have."""
+
 KeyKind: TypeAlias = Literal[
     "all", "blocks", "settings", "counters", "scratch", "quarantine", "records", "finished", "streams", "rows", "runs"
 ]

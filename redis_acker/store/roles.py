@@ -21,7 +21,7 @@ _READING = (
     *("hget", "hgetall", "hlen", "hmget", "hscan", "get", "pttl", "exists", "time"),
     *("xlen", "xrange", "xrevrange", "xpending", "xinfo|groups", "xinfo|consumers"),
 )
-_CALL = re.compile(r"\bcall\('(\w+)'(?:, '([A-Z]+)')?")
+_CALL = re.compile(r"\bp?call\('(\w+)'(?:, '([A-Z]+)')?")
 _WITH_SUBCOMMANDS = ("XGROUP", "XINFO")
 
 

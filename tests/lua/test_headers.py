@@ -46,7 +46,7 @@ def used_positions(text: str) -> set[int]:
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
     """Command and arguments, as they are written, of every call to the server."""
-    found = re.findall(r"\bcall\('(\w+)'((?:, *[^,()]*(?:\([^()]*\))?[^,()]*)*)\)", code(text))
+    found = re.findall(r"\bp?call\('(\w+)'((?:, *[^,()]*(?:\([^()]*\))?[^,()]*)*)\)", code(text))
     return [(name, [one.strip() for one in rest.split(",")[1:]]) for name, rest in found]
 
 
@@ -111,7 +111,10 @@ def test_every_call_to_the_server_is_seen_by_these_tests() -> None:
     for name, text in EVERY_FILE.items():
         calls = re.findall(r"\bp?call\(", re.sub(r"\bredis\.", "", code(text)))
         assert len(calls) == len(commands(text)), name
-        assert "pcall" not in code(text), name
+        tolerant = re.findall(r"\bpcall\(.*", code(text))
+        assert all(one.startswith("pcall('HINCRBY', counters, ") for one in tolerant), (
+            "only what is counted may be lost"
+        )
 
 
 # -- the keys of a shard -------------------------------------------------------------------------------------------
