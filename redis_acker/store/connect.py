@@ -184,6 +184,15 @@ def open_servers(target: Target | Sequence[Target] | None, tag_of: Callable[[int
     return Fleet([_open(url) for url in urls], urls)
 
 
+def other_urls(target: str | Sequence[str], servers: Servers) -> list[str]:
+    """URLs with which others reach the same servers, as another user for example. They are not connected to."""
+    urls = [one for one in _split(target) if isinstance(one, str)]
+    if "embedded" in urls or len(urls) != len(servers.urls):
+        raise BadInput(f"executor_url must name the same {len(servers.urls)} servers as url, in the same order.")
+    open_servers(urls, str).close()
+    return urls
+
+
 def hide_password(url: str) -> str:
     """A URL without its passwords, as it may be shown."""
     scheme, mark, rest = url.partition("://")
