@@ -25,6 +25,10 @@ class ServerUnavailable(AckerError):
     """Raised when no server can be found, started or reached, or it does not answer in time."""
 
 
+class ScriptsMissing(ServerUnavailable):
+    """Raised when a server has forgotten the scripts, this user may not load them, and nobody else did in time."""
+
+
 class AccessDenied(AckerError):
     """Raised when the server refuses the user, the password or a command."""
 

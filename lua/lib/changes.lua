@@ -43,7 +43,7 @@ local function check_types()
   end
   for hash in pairs(puts) do call('HLEN', keys[hash]) end
   for hash in pairs(deletions) do call('HLEN', keys[hash]) end
-  if newest_ms or next(counts) then call('HLEN', meta) end
+  if newest_ms or next(counts) then call('HLEN', counters) end
 end
 
 local function write_streams()
@@ -64,12 +64,13 @@ local function flush()
   check_types()
   local bitmaps = finished_bitmaps()
   if newest_ms then
-    local known_ms = tonumber(call('HGET', meta, 'newest_ms')) or 0
-    call('HSET', meta, 'newest_ms', math.max(newest_ms, known_ms)) -- the clock may have been set back
+    local known_ms = tonumber(call('HGET', counters, 'newest_ms')) or 0
+    call('HSET', counters, 'newest_ms', math.max(newest_ms, known_ms)) -- the clock may have been set back
   end
   write_streams()
   for hash, fields in pairs(deletions) do call('HDEL', keys[hash], unpack(fields)) end
   for hash, fields in pairs(puts) do call('HSET', keys[hash], unpack(fields)) end
   if #bitmaps > 0 then call('HSET', keys[FINISHED], unpack(bitmaps)) end
-  for counter, by in pairs(counts) do call('HINCRBY', meta, counter, by) end
+  -- A counter that another program spoilt must not make a call fail that has taken effect.
+  for counter, by in pairs(counts) do redis.pcall('HINCRBY', counters, counter, by) end
 end

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from redis_acker.errors import AckerError, BadInput, StoreLost, UnknownSpout
 from redis_acker.store.batches import Batch, ack_batches, check_whole_blocks, fold, init_batches, root_batches
-from redis_acker.store.connect import Target, hide_password, open_servers
+from redis_acker.store.connect import Target, hide_password, open_servers, other_urls
 from redis_acker.store.ids import Ids, Sessions, Token, U64Array, as_u64, make_roots
 from redis_acker.store.keys import key_prefix
 from redis_acker.store.message_ids import MessageIds, check_attempts, check_message_ids
@@ -53,12 +53,14 @@ class Acker:
         ack_restarts_clock: bool | None = None,
         create: bool = True,
         retry_for_s: float = RETRY_FOR_S,
+        executor_url: str | Sequence[str] | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         """Opens the namespace. An argument that is None takes the stored setting, or the default in a new namespace.
 
-        create=False refuses a namespace that does not exist. For tests, clock replaces the server's clock with ms
-        since 1970.
+        create=False refuses a namespace that does not exist. executor_url: with which pickled copies, as in Spark's
+        executors, reach the same servers; for a user with fewer rights. For tests, clock replaces the server's clock
+        with ms since 1970.
         """
         self.namespace = check_namespace(namespace)
         if isinstance(retry_for_s, bool) or not isinstance(retry_for_s, (int, float)) or retry_for_s < 0:
@@ -66,6 +68,7 @@ class Acker:
         self._wanted = Settings(shards, buckets, timeout_ms, block_size, ack_restarts_clock)
         self._create, self._retry_for_s, self._clock = create, retry_for_s, clock
         self._connect(url)
+        self._executor_urls = None if executor_url is None else other_urls(executor_url, self.servers)
 
     def _connect(self, url: Target | Sequence[Target] | None) -> None:
         self.servers = open_servers(url, partial(key_prefix, self.namespace))
@@ -239,7 +242,7 @@ class Acker:
         if not self.urls:
             raise BadInput("An Acker on client objects cannot be pickled: open it with a URL.")
         return {
-            "urls": self.urls,
+            "urls": self._executor_urls or self.urls,
             "namespace": self.namespace,
             "wanted": self.settings.as_wanted(),
             "retry_for_s": self._retry_for_s,
@@ -247,7 +250,7 @@ class Acker:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.namespace, self._wanted = state["namespace"], state["wanted"]
-        self._create, self._retry_for_s, self._clock = False, state["retry_for_s"], None
+        self._create, self._retry_for_s, self._clock, self._executor_urls = False, state["retry_for_s"], None, None
         self._connect(state["urls"])
 
     def _again_if_lost(self, send: Callable[[], T]) -> T:

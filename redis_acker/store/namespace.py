@@ -17,11 +17,13 @@ from redis_acker.errors import (
     ScriptFailed,
     SettingsMismatch,
     UnknownNamespace,
+    Unreadable,
     UnsupportedServer,
 )
 from redis_acker.store.connect import Servers
+from redis_acker.store.hashes import number_of
 from redis_acker.store.ids import MAX_BLOCK_SIZE, MAX_SPOUT
-from redis_acker.store.keys import ShardKeys
+from redis_acker.store.keys import MAX_SHARDS, ShardKeys
 from redis_acker.store.shards import Shards
 from redis_acker.store.transport import Command, Transport
 
@@ -34,7 +36,6 @@ DEFAULT_TIMEOUT_MS = 30_000
 DEFAULT_BLOCK_SIZE = 500
 """Most roots in a block. With twice as many, dense acks cost a few percent less, and single acks more."""
 
-MAX_SHARDS = 16_384
 MAX_BUCKETS = 64
 MAX_TIMEOUT_MS = 30 * 24 * 3600 * 1000
 
@@ -110,8 +111,17 @@ class StoredSettings:
 
     @classmethod
     def from_values(cls, values: list[bytes]) -> StoredSettings:
-        shards, buckets, timeout_ms, block_size, restarts = (int(value) for value in values)
-        return cls(shards, buckets, timeout_ms, block_size, bool(restarts))
+        """Raises Unreadable for what no client has stored."""
+        shards, buckets, timeout_ms, block_size, _ = map(number_of, values)
+        try:
+            Settings(shards, buckets, timeout_ms, block_size)
+            return cls(shards, buckets, timeout_ms, block_size, {b"0": False, b"1": True}[values[4]])
+        except (BadInput, KeyError):
+            shown = ", ".join(f"{name}={value[:30]!r}" for name, value in zip(cls.names(), values, strict=True))
+            raise Unreadable(
+                f"The stored settings of the namespace make no sense ({shown}), so another program wrote to it: "
+                "write them back, or use another namespace."
+            ) from None
 
     @classmethod
     def names(cls) -> list[str]:
@@ -160,6 +170,8 @@ def open_namespace(
     settings.check(wanted, namespace)
     shards = Shards(transport, namespace, settings, clock=clock)
     store_settings(shards, servers, namespace, create=create)
+    if create:  # executors, which never create, may not load scripts
+        transport.load_scripts()
     transport.limit_retries(settings.timeout_ms / 2000)
     return shards
 
@@ -188,10 +200,10 @@ def _read(servers: Servers, transport: Transport, namespace: str) -> StoredSetti
 
 
 def _check_count(stored: bytes, count: int, namespace: str) -> None:
-    if int(stored) != count:
+    if number_of(stored) != count:
         raise SettingsMismatch(
-            f"Namespace {namespace!r} is spread over {int(stored)} servers, but this client names {count}: name the "
-            "same servers, in the order in which they were named at first use."
+            f"Namespace {namespace!r} is spread over {number_of(stored)} servers, but this client names {count}: name "
+            "the same servers, in the order in which they were named at first use."
         )
 
 

@@ -34,7 +34,13 @@ roots are the same, or new ones. late: its sink has returned, but its roots may 
 from here on are done, up to a place that follows. other: the rows are not those that were there before. lost: the store
 has forgotten rows that the task has done. gone: the run is over."""
 
+_OF_PORTION = ("new", "again", "anew", "late")
+"""What follows is about the portion; else about all that is done."""
+
 _NAME, _ABOUT, _PASSES = "name", "about", "passes"
+
+_MOST_ROWS = 1 << 26
+"""Rows of one portion: a worker holds them all in memory."""
 
 _MOST = 253_402_300_799_999
 """Greater than any count or sequence number; as a time, the end of the year 9999."""
@@ -201,6 +207,8 @@ class RunProgress:
         state, rows, sum_text, first, stage, now_ms, *left = self._acker.shards.begin_portion(
             self._spout, self.name, place.partition, place.rows, _hex(place.sum), rows, _hex(sum), blocks
         )
+        if state in _OF_PORTION and not 0 <= rows <= _MOST_ROWS:
+            raise _unreadable(place.partition, f"{rows} rows")
         until_ms = now_ms + self._acker.settings.timeout_ms // 2
         found_sum = int(sum_text.replace("-", "0") or "0", 16)
         return Portion(state, rows, found_sum, first, stage, until_ms, self.roots_of(left[1], left[0]))
@@ -219,6 +227,8 @@ class RunProgress:
         return None
 
     def roots_of(self, first: int, rows: int) -> U64Array:
+        if not 0 <= rows <= _MOST_ROWS:
+            raise _unreadable("rows", str(rows))
         return make_roots(self._spout, first, rows, self._acker.settings.block_size)
 
 

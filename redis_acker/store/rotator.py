@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,6 +28,9 @@ PAGE_BLOCKS = 1000
 GATHERED_BLOCKS = 100_000
 """Expired blocks gathered before they are drained. In the order of their names neighbours are drained together, and
 marked as finished in one bitmap: for lone roots that is most of the work."""
+
+SCRIPTS_EVERY_S = 1.0
+"""How often a rotator looks whether the servers know the scripts: executors wait for them, and may not load them."""
 
 _SHORTEST_PAUSE_S = 0.005
 
@@ -52,6 +56,7 @@ class Rotator:
 
     def __init__(self, acker: Acker) -> None:
         self._shards, self._settings = acker.shards, acker.settings
+        self._look_at_s = 0.0
 
     def once(self) -> Rotation:
         """Drains what has expired, and rotates until everything that is due has: after a time without a rotator that
@@ -120,7 +125,21 @@ class Rotator:
             except AckerError as error:
                 log.error("Rotation failed, roots expire late until it works again: %s", error)
                 pause_s, failing = 1.0, True
-            stop.wait(max(pause_s, _SHORTEST_PAUSE_S))
+            self._pause(stop, max(pause_s, _SHORTEST_PAUSE_S))
+
+    def _pause(self, stop: threading.Event, seconds: float) -> None:
+        """Waits, and looks now and then whether a server has forgotten the scripts."""
+        deadline = time.monotonic() + seconds
+        while (left_s := deadline - time.monotonic()) > 0 and not stop.wait(min(SCRIPTS_EVERY_S, left_s)):
+            self._keep_scripts()
+
+    def _keep_scripts(self) -> None:
+        if time.monotonic() < self._look_at_s:
+            return
+        for loaded in self._shards.transport.load_scripts():
+            if loaded.scripts:
+                log.info("%s did not know %d scripts: they are loaded.", loaded.server, loaded.scripts)
+        self._look_at_s = time.monotonic() + SCRIPTS_EVERY_S
 
     def start(self) -> RotatorThread:
         """Runs in a thread until its stop()."""

@@ -163,13 +163,13 @@ class Shards:
 
     def set_aside_entry(self, shard: int, stream: str, entry: bytes, name: bytes, parts: bytes) -> bool:
         """Moves an entry of a stream into the quarantine. False if it is gone."""
-        keys = [stream, self.keys[shard].quarantine, self.keys[shard].meta]
+        keys = [stream, self.keys[shard].quarantine, self.keys[shard].counters]
         args: list[Argument] = [GROUP, entry, name, parts, self._now()]
         return bool(self.transport.run_one(Command.call("set_aside_entry", shard, keys, args)))
 
     def set_aside_field(self, shard: int, key: str, field: bytes, value: bytes, name: bytes, parts: bytes) -> bool:
         """Moves a field of a hash into the quarantine. False if it is gone, or has another value by now."""
-        keys = [key, self.keys[shard].quarantine, self.keys[shard].meta]
+        keys = [key, self.keys[shard].quarantine, self.keys[shard].counters]
         args: list[Argument] = [field, value, name, parts, self._now()]
         return bool(self.transport.run_one(Command.call("set_aside_field", shard, keys, args)))
 
@@ -201,7 +201,7 @@ class Shards:
 
     def bury(self, spout: int, name: str, letter: str) -> None:
         """Stores a dead letter, and counts it unless it is stored already."""
-        keys = [self.keys[0].dead(spout), self.keys[0].meta]
+        keys = [self.keys[0].dead(spout), self.keys[0].counters]
         self.transport.run_one(Command.call("bury", 0, keys, [name, letter, spout]))
 
     def revive(self, spout: int, name: str, letter: bytes, retry: str) -> bool:
@@ -260,6 +260,9 @@ class Shards:
 
     def meta(self, shard: int) -> StoredHash:
         return StoredHash(self.transport, shard, self.keys[shard].meta)
+
+    def counters(self, shard: int) -> StoredHash:
+        return StoredHash(self.transport, shard, self.keys[shard].counters)
 
     def time_ms(self, shard: int) -> int:
         """The server's clock."""

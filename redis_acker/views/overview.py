@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from redis_acker.errors import Unreadable
+from redis_acker.store.hashes import number_of
 from redis_acker.store.heads import read_head
 from redis_acker.store.ids import spout_of
 from redis_acker.store.keys import ShardKeys
@@ -212,7 +213,7 @@ def _buckets(acker: Acker) -> list[tuple[int, tuple[int, ...], int, int]]:
     aside = acker.shards.each("HLEN", lambda keys: keys.quarantine)
     found = []
     for turned_ms, now_ms, quarantined, *blocks in zip(turned, times, aside, *sizes, strict=True):
-        since_ms = now_ms - int(turned_ms or now_ms)
+        since_ms = now_ms - (number_of(turned_ms) or now_ms)
         oldest = max((bucket for bucket, size in enumerate(blocks) if size), default=None)
         # What is in bucket b now was in the nursery at most b ticks before the last rotation.
         at_most_ms = 0 if oldest is None else max(0, since_ms) + oldest * tick_ms

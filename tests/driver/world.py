@@ -32,7 +32,7 @@ ROUND_MS = 15_000
 
 MANY_ROUNDS = 200
 
-LASTING = {"meta", "spouts", "sequences", "completions", "failures", "dead"}
+LASTING = {"meta", "counters", "spouts", "sequences", "completions", "failures", "dead"}
 """Keys that a namespace keeps when nothing is pending."""
 
 POLICY = RetryPolicy(max_attempts=3, first_ms=2_000, jitter=0)

@@ -34,6 +34,7 @@ def test_every_method_of_the_keys_is_looked_at_here() -> None:
     assert names == {
         *(
             "meta",
+            "counters",
             "spouts",
             "sequences",
             "quarantine",
