@@ -10,7 +10,7 @@ from typing import Any
 
 from redis_acker.driver.life import Life, Messages, State
 from redis_acker.errors import Unreadable
-from redis_acker.retries.book import Retry, RetryBook, Suspicion
+from redis_acker.retries.book import Retry, RetryBook, Suspicion, payload_of
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array, sequence_of
 from redis_acker.store.lease import Lease
@@ -67,8 +67,11 @@ class Flight:
                 self._messages.move(life, State.WAITING)
         self._find_suspects()
 
-    def begin(self, roots: U64Array) -> None:
+    def begin(self, roots: U64Array, lives: list[Life]) -> None:
         """Called before roots become pending."""
+        for life in lives:
+            if life.suspicion and life.suspicion.together == 1:
+                self._keep_values(life)
         if self._began:
             return
         # The suspects first: with the old sequence gone, nobody could tell any more who they are.
@@ -95,6 +98,16 @@ class Flight:
     def is_killer(self, root: int) -> bool:
         """Whether a root was in flight alone, and its message a suspect before."""
         return root == self._killer
+
+    def _keep_values(self, life: Life) -> None:
+        """For the dead letter of a message that is about to be in flight alone: if it kills this process, the next
+        driver gives it up before the source hands it out."""
+        retry, message = life.retry, life.message
+        if retry and retry.suspicion and message and retry.suspicion.payload is None:
+            kept = replace(retry.suspicion, payload=payload_of(message.values), stream=message.stream)
+            life.retry = replace(retry, suspicion=kept)
+            self._lease.renew()
+            self._book.note({life.id: life.retry})
 
     def _find_suspects(self) -> None:
         key = self._acker.shards.keys[0].began(self._number)

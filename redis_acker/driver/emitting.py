@@ -148,7 +148,7 @@ class Emitter:
         assert self._flight is not None
         edges = [[(target, self._new_edge()) for target in targets] for targets in targets_of]
         roots = self._acker.allocate(self._name, len(lives))
-        self._flight.begin(roots)
+        self._flight.begin(roots, lives)
         for life, root in zip(lives, roots.tolist(), strict=True):
             life.root, life.attempt, life.is_adopted = root, life.next_attempt, False
         return _UnansweredInit(self._clock(), lives, roots, edges)

@@ -177,8 +177,7 @@ class Finisher:
             self._messages.move(life, State.FAILED)
 
     def _end_left(self, life: Life, root: int, attempt: int, at_ms: int) -> None:
-        """An earlier driver emitted a root and ended, and nobody has worked on it since. That is no attempt at its
-        message, unless it was this message that killed the driver."""
+        """Nobody works on a root since its driver ended. That is no attempt, unless its message killed the driver."""
         if self._flight.is_killer(root):
             self._end_attempt(life, attempt, "failed", Cause("", KILLS), at_ms)
         elif life.retry is None or life.retry.attempt < attempt:
@@ -195,8 +194,9 @@ class Finisher:
 
     def _letter(self, life: Life, retry: Retry, fatal: bool) -> DeadLetter:
         history, message = list(retry.history), life.message
-        if message is None:  # emitted by an earlier driver; if it was dead before, its values are in the retry book
-            return DeadLetter(life.id, self._name, history, fatal, retry.payload)
+        if message is None:  # emitted by an earlier driver; its values are in the retry book if it was dead or alone
+            kept = retry.suspicion if retry.payload is None and retry.suspicion else retry
+            return DeadLetter(life.id, self._name, history, fatal, kept.payload, kept.stream)
         payload, is_readable = payload_of(message.values), not message.error
         return DeadLetter(life.id, self._name, history, fatal, payload, message.stream, is_readable)
 

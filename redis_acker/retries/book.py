@@ -109,6 +109,9 @@ class Suspicion:
     """Most suspects that may be in flight together with it, itself included, when it is tried again."""
     root: int
     """The root that was in flight then."""
+    payload: list[Any] | None = None
+    """The values of one that is in flight alone: if it kills its process, nobody else has them for its dead letter."""
+    stream: str = DEFAULT_STREAM
 
 
 @dataclass
@@ -179,9 +182,11 @@ class DeadLetter:
 def _suspicion(data: Any) -> Suspicion | None:
     if data is None:
         return None
-    if not _has(data, {"together": int, "root": int}) or data["together"] < 1:
-        raise Unreadable("its suspicion is none")
-    return Suspicion(data["together"], data["root"])
+    if not _has(data, {"together": int, "root": int, "stream": str}) or data["together"] < 1:
+        raise Unreadable("its suspicion lacks together, root or stream, or one has another type")
+    if not isinstance(data.get("payload"), (list, type(None))):
+        raise Unreadable("the payload of its suspicion is not a list")
+    return Suspicion(data["together"], data["root"], data.get("payload"), data["stream"])
 
 
 _ATTEMPT = {"attempt": int, "reason": str, "component": str, "error": str, "at_ms": int}

@@ -3,14 +3,20 @@ that kills its process is found and buried alone."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, log2
+from typing import Any
 
 import pytest
 
-from redis_acker import SpoutDriver
+from redis_acker import Anchors, Message, SpoutDriver
+from redis_acker.driver.deaths import Trials
+from redis_acker.driver.life import Life
+from redis_acker.retries.book import Retry, Suspicion
 from redis_acker.store.message_ids import MessageId
 from tests.driver.conftest import NewWorld
-from tests.driver.world import TICK_MS, World
+from tests.driver.source import DurableSpout
+from tests.driver.world import TICK_MS, Router, World
 
 KILLS = "it kills its process"
 
@@ -171,3 +177,71 @@ def test_a_lone_message_is_no_suspect_of_the_same_death_twice(new_world: NewWorl
     driver.close()
     assert world.dead_letters() == {}
     world.check()
+
+
+# -- whose turn it is ------------------------------------------------------------------------------------------------
+
+
+def lives(count: int, together: int = 0) -> list[Life]:
+    suspicion = Suspicion(together, 77) if together else None
+    return [Life(one, retry=Retry(suspicion=suspicion)) for one in range(count)]
+
+
+def test_drivers_of_one_process_take_turns_to_try_their_suspects() -> None:
+    trials = Trials()
+    suspects, fresh = lives(4, together=2), lives(3)
+    assert trials.admit("a", fresh, 0) == fresh
+    assert trials.admit("b", suspects, 0) == [], "others are in flight"
+    assert trials.admit("a", fresh, 1) == [], "suspects wait"
+    assert trials.admit("a", lives(1, together=1), 0) == [], "it is the turn of b"
+    assert trials.admit("b", suspects, 0) == suspects[:2]
+    assert trials.admit("b", suspects[2:], 2) == []
+    assert trials.admit("b", suspects[2:], 1) == suspects[2:3]
+    assert trials.admit("b", suspects[3:], 0) == suspects[3:]
+    assert trials.admit("b", [*fresh], 1) == []
+    assert trials.admit("b", fresh, 0) == fresh, "its suspects are through"
+    alone = lives(2, together=1)
+    assert trials.admit("a", alone, 0) == []
+    assert trials.admit("b", [], 0) == []
+    assert trials.admit("a", alone, 0) == alone[:1]
+
+
+def test_the_least_suspicious_are_tried_first_and_the_bound_of_each_holds() -> None:
+    trials = Trials()
+    bold, shy = lives(3, together=8), lives(2, together=2)
+    assert trials.admit("a", [*shy, *bold], 0) == bold
+    assert trials.admit("a", shy, 2) == []
+    assert trials.admit("a", shy, 1) == shy[:1]
+    assert trials.admit("a", [*lives(1, together=8), shy[1]], 2) == []
+
+
+def test_messages_without_an_id_wait_while_suspects_are_tried(new_world: NewWorld) -> None:
+    world = new_world({1: "complete", 2: "complete"})
+    start(world).step()
+    die(world)
+
+    class WithLoose(DurableSpout):
+        def next_batch(self, limit: int) -> list[Message]:
+            return [*super().next_batch(limit), *([Message(["loose", ""])] if self._waiting_again() else [])]
+
+        def _waiting_again(self) -> bool:
+            return bool(world.deliveries) and len(loose) == 0
+
+    loose: list[object] = []
+
+    class Sorter(Router):
+        def deliver(self, target: Any, values: Sequence[Any], stream: str, anchors: Anchors) -> None:
+            if anchors:
+                super().deliver(target, values, stream, anchors)
+            else:
+                assert not world.queue, "a suspect is in flight"
+                loose.append(values)
+
+    world.let_lease_run_out()
+    world.deliveries.clear()
+    driver = world.new_driver(spout=WithLoose(world.disk), router=Sorter(world))
+    driver.open()
+    world.live(driver)
+    driver.step()
+    assert loose
+    driver.close()
