@@ -186,7 +186,7 @@ class Shards:
         return holder.decode(errors="replace"), left_ms
 
     def unlease(self, spout: int, owner: str, began: str) -> None:
-        """Gives the lease up, if this owner holds it, and forgets that a driver began so."""
+        """Gives the lease up, if this owner holds it, and forgets that a driver began so if it was the last to."""
         keys = [self.keys[0].lease(spout), self.keys[0].began(spout)]
         self.transport.run_one(Command.call("unlease", 0, keys, [owner, began]))
 

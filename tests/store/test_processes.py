@@ -74,7 +74,7 @@ def test_of_a_process_in_another_place_nothing_is_known() -> None:
 @pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare")
 def test_a_process_in_a_namespace_of_its_own_is_not_taken_for_gone() -> None:
     """Its process id means nothing here, and ours nothing there."""
-    with process("time.sleep(60)", "unshare", "-Urpf", "--mount-proc") as (_, name):
+    with process("time.sleep(60)", "unshare", "-Urpf", "--mount-proc", "--kill-child") as (_, name):
         if not name:
             pytest.skip("this machine allows no namespaces")
         assert " pid 1 " in name
