@@ -10,10 +10,11 @@ from typing import TypedDict
 
 from redis_acker.components.component import Router, TaskContext
 from redis_acker.components.spout import Spout
+from redis_acker.driver.deaths import Flight, Trials
 from redis_acker.driver.emitting import Emitter
 from redis_acker.driver.finishing import Finisher, Teller
 from redis_acker.driver.intake import Intake
-from redis_acker.driver.life import Messages, State
+from redis_acker.driver.life import Messages
 from redis_acker.driver.observer import Observer, Reporter
 from redis_acker.errors import BadInput, MemoryFull, ServerUnavailable
 from redis_acker.retries.book import RetryBook, RetryPolicy
@@ -52,6 +53,8 @@ class DriverOptions(TypedDict, total=False):
     """Gives ms in place of the system's clock, for tests."""
     wait_for_lease: bool
     """Whether a driver waits while another drives its spout. By default it raises SpoutTaken."""
+    lease_ms: int
+    """How long after its last sign of life another driver may take over; LEASE_MS if not given."""
 
 
 class SpoutDriver:
@@ -83,12 +86,14 @@ class SpoutDriver:
         clock: Callable[[], int] | None = None,
         wait_for_lease: bool = False,
         lease_ms: int = LEASE_MS,
+        trials: Trials | None = None,
     ) -> None:
         """acker=None switches tracking off: messages are acked as soon as they are emitted.
 
         holders says for roots that timed out which component has them, and for how long. untracked counts the tuples in
-        no tree that wait for bolts: they take up room too. live_roots always holds the roots that are pending. The
-        other options are explained in DriverOptions.
+        no tree that wait for bolts: they take up room too. live_roots always holds the roots that are pending. trials
+        is shared by all drivers of a process that is at risk when a message kills it. The other options are explained
+        in DriverOptions.
         """
         if max_pending < 1:
             raise BadInput(f"max_pending must be at least 1, not {max_pending!r}.")
@@ -101,6 +106,8 @@ class SpoutDriver:
         self._live_roots = live_roots
         self._clock = clock or (lambda: time.time_ns() // 1_000_000)
         self._wait_for_lease, self._lease_ms = wait_for_lease, lease_ms
+        self._trials = trials or Trials()
+        self._flight: Flight | None = None
         self._reporter = Reporter(name, observer or Observer())
         self.counters = self._reporter.counters
         self._lease: Lease | None = None
@@ -136,7 +143,8 @@ class SpoutDriver:
         self._teller = teller = Teller(self._spout, messages, lease, book)
         self._finisher: Finisher | None = None
         if self._acker and book:
-            self._adopt(self._acker, book, lease)
+            self._flight = Flight(self._acker, book, lease, messages, name=name, clock=clock)
+            self._flight.adopt(own_timeout_ms=own_timeout_ms)
             self._finisher = Finisher(
                 self._acker,
                 messages,
@@ -144,6 +152,7 @@ class SpoutDriver:
                 book,
                 teller,
                 reporter,
+                self._flight,
                 name=name,
                 component=self._context.component,
                 policy=self._retries,
@@ -173,34 +182,13 @@ class SpoutDriver:
             teller,
             self._finisher,
             reporter,
+            self._flight,
+            self._trials,
             name=name,
             own_timeout_ms=own_timeout_ms,
             clock=clock,
         )
         self._is_open = True
-
-    def _adopt(self, acker: Acker, book: RetryBook, lease: Lease) -> None:
-        """Takes over what is pending and what failed. The streams are read after that: what completes in between is in
-        both, and what completed before must be known before the source hands it out again."""
-        noted = book.load(requests=False)
-        for pending in acker.pending(spout=self.name):
-            lease.renew()
-            if pending.message_id is None:
-                continue
-            life, retry = self._messages.life_of(pending.message_id), noted.get(pending.message_id)
-            # An attempt that the retry book has is over, even if a server that lost writes shows it as pending.
-            is_given_up = retry is not None and pending.attempt <= retry.attempt
-            if is_given_up or (pending.attempt, pending.root) < (life.attempt, life.root):
-                continue
-            life.root, life.attempt, life.retry, life.is_adopted = pending.root, pending.attempt, retry, True
-            life.deadline_ms = self._clock() + self._own_timeout_ms
-            if life.state is None:
-                self._messages.move(life, State.PENDING)
-        for message_id, retry in noted.items():
-            life = self._messages.life_of(message_id)
-            if life.state is None:
-                life.retry = retry
-                self._messages.move(life, State.WAITING)
 
     def run(self, stop: threading.Event) -> None:
         """Drives until told to stop."""
@@ -268,7 +256,8 @@ class SpoutDriver:
                 self._spout.close()
         finally:
             if self._lease:
-                self._lease.give_up()
+                has_read_all = self._is_open and self._finisher is not None and not self._finisher.is_adopting
+                self._lease.give_up(began=self._flight.end(has_read_all=has_read_all) if self._flight else "")
 
 
 class _NoLease(Lease):
@@ -280,5 +269,5 @@ class _NoLease(Lease):
     def renew(self) -> None:
         pass
 
-    def give_up(self) -> None:
+    def give_up(self, *, began: str = "") -> None:
         pass

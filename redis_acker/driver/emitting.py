@@ -12,6 +12,7 @@ from typing import Any
 from redis_acker.components.component import Router
 from redis_acker.components.spout import Message
 from redis_acker.components.tuples import NO_ANCHORS, Anchors, Edges
+from redis_acker.driver.deaths import Flight, Trials
 from redis_acker.driver.finishing import Finisher, Teller
 from redis_acker.driver.intake import Intake
 from redis_acker.driver.life import Life, Messages, State
@@ -49,14 +50,17 @@ class Emitter:
         teller: Teller,
         finisher: Finisher | None,
         reporter: Reporter,
+        flight: Flight | None,
+        trials: Trials,
         *,
         name: str,
         own_timeout_ms: int,
         clock: Callable[[], int],
     ) -> None:
-        """acker and finisher: None if tracking is off."""
+        """acker, finisher and flight: None if tracking is off."""
         self._intake, self._acker, self._router, self._messages = intake, acker, router, messages
         self._lease, self._teller, self._finisher, self._reporter = lease, teller, finisher, reporter
+        self._flight, self._trials = flight, trials
         self._name, self._own_timeout_ms, self._clock = name, own_timeout_ms, clock
         self._batch: _UnansweredInit | None = None
         self._outbox: deque[tuple[Any, Message, Anchors]] = deque()
@@ -82,8 +86,12 @@ class Emitter:
     # -- where they go -------------------------------------------------------------------------------------------
 
     def _emit_ready(self) -> bool:
-        """Emits what is READY or loose. Everything is checked before anything leaves. False if there was nothing."""
-        loose, ready = self._intake.loose, list(self._messages.all(State.READY))
+        """Emits what is READY or loose, or only suspects while any are tried. Everything is checked before anything
+        leaves. False if there was nothing."""
+        messages = self._messages
+        in_flight = messages.in_flight + len(messages.all(State.EMITTING))
+        ready = self._trials.admit(self, list(messages.all(State.READY)), in_flight)
+        loose = [] if self._trials.is_on else self._intake.loose
         if not (loose or ready):
             return False
         loose_targets = [self._targets(message) for message in loose]
@@ -95,7 +103,8 @@ class Emitter:
                 self._messages.move(life, State.EMITTING)
             else:
                 self._emit_unheard(life)
-        self._intake.loose = []
+        if loose:
+            self._intake.loose = []
         for message, targets in zip(loose, loose_targets, strict=True):
             self._emit_loose(message, targets)
         self._resume()
@@ -136,8 +145,10 @@ class Emitter:
 
     def _allocate(self, lives: list[Life], targets_of: list[list[Any]]) -> _UnansweredInit:
         assert self._acker is not None
+        assert self._flight is not None
         edges = [[(target, self._new_edge()) for target in targets] for targets in targets_of]
         roots = self._acker.allocate(self._name, len(lives))
+        self._flight.begin(roots, lives)
         for life, root in zip(lives, roots.tolist(), strict=True):
             life.root, life.attempt, life.is_adopted = root, life.next_attempt, False
         return _UnansweredInit(self._clock(), lives, roots, edges)
@@ -168,7 +179,7 @@ class Emitter:
             for target, edge in edges:
                 self._outbox.append((target, life.message, Anchors.trusted({life.root: edge})))
             self._reporter.counters.emitted += 1
-            self._reporter.counters.replayed += life.attempt > 1
+            self._reporter.counters.replayed += life.retry is not None
         self._deliver()
         return True
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from itertools import islice, takewhile
 
 from redis_acker.components.spout import Spout
+from redis_acker.driver.deaths import KILLS, Flight
 from redis_acker.driver.life import Life, Messages, State
 from redis_acker.driver.observer import Reporter
 from redis_acker.errors import MemoryFull
@@ -66,6 +67,7 @@ class Finisher:
         book: RetryBook,
         teller: Teller,
         reporter: Reporter,
+        flight: Flight,
         *,
         name: str,
         component: str,
@@ -75,7 +77,7 @@ class Finisher:
         clock: Callable[[], int],
     ) -> None:
         self._acker, self._messages, self._lease = acker, messages, lease
-        self._book, self._teller, self._reporter = book, teller, reporter
+        self._book, self._teller, self._reporter, self._flight = book, teller, reporter, flight
         self._name, self._component, self._holders = name, component, holders
         self._policy, self._own_timeout_ms, self._clock = policy, own_timeout_ms, clock
         self._completions = acker.completions(name, consumer="driver")
@@ -135,9 +137,13 @@ class Finisher:
             if message_id is not None and self._is_news(life := self._messages.life_of(message_id), root):
                 if life.state is State.PENDING:
                     attempt = max(attempt, life.next_attempt)  # a request may know of later ones
-                cause = Cause(failure.component, failure.error, failure.fatal)
-                if not is_named:
-                    cause = holders.get(root) or self._nobody(life, age_ms)
+                if is_named:
+                    cause = Cause(failure.component, failure.error, failure.fatal)
+                elif root in holders or not _is_left(life):
+                    cause = holders.get(root) or self._nobody(age_ms)
+                else:
+                    self._end_left(life, root, attempt, failure.at_ms)
+                    continue
                 self._end_attempt(life, attempt, failure.reason, cause, failure.at_ms)
 
     def _is_news(self, life: Life, root: int) -> bool:
@@ -147,10 +153,8 @@ class Finisher:
             return life.root == root
         return self.is_adopting and life.state in (None, State.WAITING, State.FAILED)
 
-    def _nobody(self, life: Life, age_ms: int) -> Cause:
+    def _nobody(self, age_ms: int) -> Cause:
         """The cause of a timeout of which only the store knows."""
-        if life.is_adopted or life.root == 0:
-            return Cause("", f"an earlier run of {self._name} emitted it and ended; it timed out after {age_ms} ms")
         return Cause("", f"nothing in this process holds it, {age_ms} ms after it was emitted: another program does")
 
     # -- failed attempts -----------------------------------------------------------------------------------------
@@ -160,6 +164,8 @@ class Finisher:
         retry = life.retry = life.retry or Retry()
         if attempt <= retry.attempt:
             return  # noted by a driver that was killed before it could release the event
+        if not _is_left(life):
+            retry.suspicion = None  # it ended while its process lived
         retry.history.append(FailedAttempt(attempt, reason, cause.component, cause.error, at_ms))
         self._reporter.failed(life.id, reason)
         if cause.fatal or attempt >= self._policy.max_attempts:
@@ -170,6 +176,17 @@ class Finisher:
             life.message = None  # the source keeps it, and hands it out again
             self._messages.move(life, State.FAILED)
 
+    def _end_left(self, life: Life, root: int, attempt: int, at_ms: int) -> None:
+        """Nobody works on a root since its driver ended. That is no attempt, unless its message killed the driver."""
+        if self._flight.is_killer(root):
+            self._end_attempt(life, attempt, "failed", Cause("", KILLS), at_ms)
+        elif life.retry is None or life.retry.attempt < attempt:
+            self._flight.accuse(life)
+            life.retry = life.retry or Retry()
+            life.retry.due_ms = self._clock()
+            life.message = None  # the source keeps it, and hands it out again
+            self._messages.move(life, State.FAILED)
+
     def give_up(self, life: Life, error: str) -> None:
         """Makes a dead letter of a message that the source could not read."""
         cause = Cause(self._component, error, fatal=True)
@@ -177,8 +194,9 @@ class Finisher:
 
     def _letter(self, life: Life, retry: Retry, fatal: bool) -> DeadLetter:
         history, message = list(retry.history), life.message
-        if message is None:  # emitted by an earlier driver; if it was dead before, its values are in the retry book
-            return DeadLetter(life.id, self._name, history, fatal, retry.payload)
+        if message is None:  # emitted by an earlier driver; its values are in the retry book if it was dead or alone
+            kept = retry.suspicion if retry.payload is None and retry.suspicion else retry
+            return DeadLetter(life.id, self._name, history, fatal, kept.payload, kept.stream)
         payload, is_readable = payload_of(message.values), not message.error
         return DeadLetter(life.id, self._name, history, fatal, payload, message.stream, is_readable)
 
@@ -236,6 +254,8 @@ class Finisher:
                 # It was extended, or its event is yet to be read: check again later.
                 life.deadline_ms = now_ms + self._own_timeout_ms
                 self._messages.move(life, State.PENDING)
+            elif life.is_adopted and life.root not in holders:
+                self._end_left(life, life.root, life.next_attempt, now_ms)
             else:
                 cause = self._lost(holders.get(life.root))
                 self._end_attempt(life, max(life.attempt, life.next_attempt), "timeout", cause, now_ms)
@@ -273,3 +293,8 @@ class Finisher:
                 if life.state in (None, State.FINISHED):
                     self._messages.move(life, State.WAITING)
         self._next_requests_ms = self._clock() + REQUESTS_EVERY_MS
+
+
+def _is_left(life: Life) -> bool:
+    """Whether an earlier driver emitted the root of an event. Events of its own come after all that are left."""
+    return life.is_adopted or life.state is not State.PENDING

@@ -9,7 +9,7 @@ from enum import Enum
 from itertools import count
 
 from redis_acker.components.spout import Message
-from redis_acker.retries.book import DeadLetter, Retry
+from redis_acker.retries.book import DeadLetter, Retry, Suspicion
 from redis_acker.store.message_ids import MessageId
 
 
@@ -124,6 +124,10 @@ class Life:
     def next_attempt(self) -> int:
         return self.retry.attempt + 1 if self.retry else 1
 
+    @property
+    def suspicion(self) -> Suspicion | None:
+        return self.retry.suspicion if self.retry else None
+
 
 class Messages:
     """All messages that a driver knows, each in one state."""
@@ -138,6 +142,8 @@ class Messages:
         self._turns = count(1)
         self.held_back = 0
         """Messages that the source has handed out before the end of their pause."""
+        self.in_flight = 0
+        """Those that are PENDING and that this driver has emitted."""
 
     def life_of(self, message_id: MessageId) -> Life:
         """What is known of a message. A new life, in no state, if it is not known."""
@@ -160,6 +166,7 @@ class Messages:
                 self.held_back -= 1
             elif came_from is State.PENDING:
                 self._live_roots.discard(life.root)
+                self.in_flight -= not life.is_adopted
         life.state = to
         if to is None:
             del self._lives[life.id]
@@ -167,6 +174,7 @@ class Messages:
             self._in[to][life.id] = life
             if to is State.PENDING:
                 self._live_roots.add(life.root)
+                self.in_flight += not life.is_adopted
             elif to is State.WAITING:
                 assert life.retry is not None
                 life.turn = next(self._turns)

@@ -101,25 +101,41 @@ class FailedAttempt:
     at_ms: int
 
 
+@dataclass(frozen=True)
+class Suspicion:
+    """A message was in flight when its process died: it may have killed it."""
+
+    together: int
+    """Most suspects that may be in flight together with it, itself included, when it is tried again."""
+    root: int
+    """The root that was in flight then."""
+    payload: list[Any] | None = None
+    """The values of one that is in flight alone: if it kills its process, nobody else has them for its dead letter."""
+    stream: str = DEFAULT_STREAM
+
+
 @dataclass
 class Retry:
-    """A message that failed and will be tried again."""
+    """A message that failed, or whose driver ended, and will be tried again."""
 
     history: list[FailedAttempt] = field(default_factory=list)
     due_ms: int = 0
     payload: list[Any] | None = None
     """The values of a message that was dead: its source has finished with it, so the driver emits these."""
     stream: str = DEFAULT_STREAM
+    suspicion: Suspicion | None = None
 
     @property
     def attempt(self) -> int:
-        """The last attempt that failed."""
+        """The last attempt that failed; 0 if none did."""
         return self.history[-1].attempt if self.history else 0
 
     def to_json(self) -> str:
         data: dict[str, Any] = {"due_ms": self.due_ms, "history": [asdict(one) for one in self.history]}
         if self.payload is not None:
             data |= {"payload": self.payload, "stream": self.stream}
+        if self.suspicion is not None:
+            data["suspicion"] = asdict(self.suspicion)
         return json.dumps(data)
 
     @classmethod
@@ -129,7 +145,7 @@ class Retry:
         payload, stream = data.get("payload"), data.get("stream", DEFAULT_STREAM)
         if not isinstance(payload, (list, type(None))) or not isinstance(stream, str):
             raise Unreadable("its payload is not a list, or its stream not a text")
-        return cls(data["history"], data["due_ms"], payload, stream)
+        return cls(data["history"], data["due_ms"], payload, stream, _suspicion(data.get("suspicion")))
 
 
 @dataclass(frozen=True)
@@ -161,6 +177,16 @@ class DeadLetter:
             raise Unreadable("it is the letter of another message")
         data["message_id"] = read_name(name)
         return cls(**{one.name: data[one.name] for one in fields(cls)})
+
+
+def _suspicion(data: Any) -> Suspicion | None:
+    if data is None:
+        return None
+    if not _has(data, {"together": int, "root": int, "stream": str}) or data["together"] < 1:
+        raise Unreadable("its suspicion lacks together, root or stream, or one has another type")
+    if not isinstance(data.get("payload"), (list, type(None))):
+        raise Unreadable("the payload of its suspicion is not a list")
+    return Suspicion(data["together"], data["root"], data.get("payload"), data["stream"])
 
 
 _ATTEMPT = {"attempt": int, "reason": str, "component": str, "error": str, "at_ms": int}
@@ -235,8 +261,8 @@ class RetryBook:
         self._spout, self._quarantine = spout, Quarantine(acker.shards)
 
     def load(self, *, requests: bool = True) -> dict[MessageId, Retry]:
-        """Every message of the spout whose last attempt failed, and that is neither complete nor dead since. Its next
-        attempt is retry.attempt + 1. requests=False: only what the driver itself has noted."""
+        """Every message of the spout whose last attempt failed, or whose driver died, and that is neither complete nor
+        dead since. Its next attempt is retry.attempt + 1. requests=False: only what the driver itself has noted."""
         found = {one.message_id: one.retry for one in self._quarantine.readable(self._retries, Request.read)}
         for one in self.requests() if requests else ():
             if one.message_id not in found or found[one.message_id].attempt < one.retry.attempt:

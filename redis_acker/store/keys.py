@@ -95,6 +95,10 @@ class ShardKeys:
         """Who drives the spout; used in shard 0 only."""
         return f"{self.prefix}lease:{spout}"
 
+    def began(self, spout: int) -> str:
+        """The first block sequence of the driver at work, or of the last one if it died; used in shard 0 only."""
+        return f"{self.prefix}began:{spout}"
+
     def retries(self, spout: int) -> str:
         """Message id -> its failed attempts; used in shard 0 only."""
         return f"{self.prefix}retries:{spout}"

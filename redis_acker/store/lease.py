@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 import time
 
 from redis_acker.errors import MemoryFull, ServerUnavailable, SpoutTaken, escaped
 from redis_acker.store.acker import Acker
+from redis_acker.store.processes import is_gone, process_name
 
 LEASE_MS = 10_000
-"""A driver that has not renewed its lease for this long counts as dead, and another may take over."""
+"""A driver that has not renewed its lease for this long counts as dead, and another may take over. One that is seen to
+be dead, because its process is gone, has no lease any more."""
 
 _POLL_S = 0.1
 
@@ -31,15 +31,19 @@ class Lease:
         self._spout = spout
         self._number = acker.spout_number(spout)
         self._for_ms = for_ms
-        self._owner = f"{who}{socket.gethostname()} pid {os.getpid()} {os.urandom(4).hex()}"
+        self._owner = who + process_name()
         self._renewed_s = float("-inf")
 
     def take(self, *, wait: bool, stop: threading.Event) -> bool:
-        """Takes the lease. If another holds it, waits for its end or raises SpoutTaken. False if told to stop."""
+        """Takes the lease, at once if its holder is known to be dead. If another holds it, waits for its end or raises
+        SpoutTaken. False if told to stop."""
         said = ""
         while not stop.is_set():
             try:
                 holder, left_ms = self._ask()
+                if holder != self._owner and is_gone(holder):
+                    log.info("Spout %s was driven by %s, which is dead.", self._spout, escaped(holder))
+                    holder, left_ms = self._ask(dead=holder)
             except (MemoryFull, ServerUnavailable) as error:
                 if not wait:
                     raise
@@ -64,10 +68,16 @@ class Lease:
     def renew(self) -> None:
         """Asks the server a few times per lease, however often it is called. Raises SpoutTaken if another has taken
         over: call it before everything that the other may do too, so that a driver that was paused stops in time."""
-        if _now_s() - self._renewed_s < self._for_ms / 3000:
-            return
+        if _now_s() - self._renewed_s >= self._for_ms / 3000:
+            self._keep()
+
+    def begin(self, began: str) -> None:
+        """Renews it, and notes beside it with what this driver begins: the note stays when the driver dies."""
+        self._keep(began)
+
+    def _keep(self, began: str = "") -> None:
         try:
-            holder, _ = self._ask()
+            holder, _ = self._ask(began=began)
         except MemoryFull:
             return  # the server says so only if no other driver holds the lease
         if holder != self._owner:
@@ -76,17 +86,18 @@ class Lease:
                 f"{self._for_ms} ms: it stops here, and the other replays or completes what it was working on."
             )
 
-    def give_up(self) -> None:
+    def give_up(self, *, began: str = "") -> None:
+        """began: what a driver that stops has noted when it began, so that nobody takes it for dead."""
         try:
-            self._shards.unlease(self._number, self._owner)
+            self._shards.unlease(self._number, self._owner, began)
         except ServerUnavailable as error:
             log.error(
                 "The lease of spout %s could not be given up; it ends in %d ms: %s", self._spout, self._for_ms, error
             )
 
-    def _ask(self) -> tuple[str, int]:
+    def _ask(self, *, dead: str = "", began: str = "") -> tuple[str, int]:
         asked_s = _now_s()
-        holder, left_ms = self._shards.lease(self._number, self._owner, self._for_ms)
+        holder, left_ms = self._shards.lease(self._number, self._owner, self._for_ms, dead=dead, began=began)
         self._renewed_s = asked_s
         return holder, left_ms
 

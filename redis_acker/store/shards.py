@@ -178,14 +178,17 @@ class Shards:
 
     # -- the right to drive a spout ------------------------------------------------------------------------------
 
-    def lease(self, spout: int, owner: str, for_ms: int) -> tuple[str, int]:
-        """Takes or renews the lease if it is free or this owner's. Returns who holds it now, and for how many ms."""
-        holder, left_ms = self.transport.run_one(Command.call("lease", 0, [self.keys[0].lease(spout)], [owner, for_ms]))
+    def lease(self, spout: int, owner: str, for_ms: int, *, dead: str = "", began: str = "") -> tuple[str, int]:
+        """Takes or renews the lease if it is free, this owner's or that of a dead one, and notes with what it began.
+        Returns who holds it now, and for how many ms."""
+        keys = [self.keys[0].lease(spout), self.keys[0].began(spout)]
+        holder, left_ms = self.transport.run_one(Command.call("lease", 0, keys, [owner, for_ms, dead, began]))
         return holder.decode(errors="replace"), left_ms
 
-    def unlease(self, spout: int, owner: str) -> None:
-        """Gives the lease up, if this owner holds it."""
-        self.transport.run_one(Command.call("unlease", 0, [self.keys[0].lease(spout)], [owner]))
+    def unlease(self, spout: int, owner: str, began: str) -> None:
+        """Gives the lease up, if this owner holds it, and forgets that a driver began so if it was the last to."""
+        keys = [self.keys[0].lease(spout), self.keys[0].began(spout)]
+        self.transport.run_one(Command.call("unlease", 0, keys, [owner, began]))
 
     # -- retries -------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from redis_acker.components.component import ComponentCounters
 from redis_acker.components.spout import Spout
+from redis_acker.driver.deaths import Trials
 from redis_acker.driver.driver import DriverOptions, SpoutDriver
 from redis_acker.errors import AckerError
 from redis_acker.store.acker import Acker
@@ -57,6 +58,7 @@ class Runner(ABC):
         self._live_roots: set[int] = set()
         """The roots that are pending, as far as the drivers know."""
         self._spouts = [task for spec in topology.spouts for task in spec.tasks]
+        trials = Trials()
         self._spout_routers = [TaskRouter(topology, context, inboxes) for context in self._spouts]
         self.drivers = [
             SpoutDriver(
@@ -68,6 +70,7 @@ class Runner(ABC):
                 holders=self._holders,
                 untracked=self._untracked,
                 live_roots=self._live_roots,
+                trials=trials,
                 **options,
             )
             for context, router in zip(self._spouts, self._spout_routers, strict=True)

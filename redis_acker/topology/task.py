@@ -13,6 +13,7 @@ from redis_acker.components.component import ComponentCounters, TaskContext
 from redis_acker.components.tuples import SYSTEM, Tuple
 from redis_acker.errors import ServerUnavailable, traceback_of
 from redis_acker.store.acker import Acker
+from redis_acker.store.streams import Cause
 from redis_acker.topology.held import HeldTuples
 from redis_acker.topology.routing import TaskRouter
 
@@ -194,7 +195,13 @@ class Worker:
     def _execute(self, tup: Tuple) -> None:
         self.sign_of_life_s = tup.since_s = time.monotonic()
         self.now = tup
-        execute(self.bolt, self._collector, tup)
+        try:
+            execute(self.bolt, self._collector, tup)
+        except BaseException as error:
+            # The run ends, and this tuple alone is at fault: what waits is tried again, which is no attempt at it.
+            if not tup.outcome:
+                self._collector.fail(tup, f"it ends the run: {Cause.of(self._task.name, error).error}")
+            raise
         if not tup.outcome:
             self.held.add(tup)
         self.now = None

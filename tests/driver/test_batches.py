@@ -86,7 +86,7 @@ def test_old_roots_of_a_driver_that_died_before_it_gave_them_up_are_replayed_onc
     assert world.acker.pending_count() == 5
     world.live(driver)
     driver.close()
-    assert [one.attempt for one in world.deliveries] == [2] * 5
+    assert [one.attempt for one in world.deliveries] == [1] * 5
     world.check()
 
 

@@ -27,7 +27,7 @@ FAREWELL = {"lease", "close", "unlease"}
 ROUNDS_OF_A_LOST_ROOT = 5
 """Rounds after which a root that nobody works on has timed out."""
 
-HARMLESS = {"HSCAN", "HGETALL", "HMGET", "page", "allocate"}
+HARMLESS = {"GET", "HSCAN", "HGETALL", "HMGET", "XRANGE", "page", "allocate"}
 
 SAME_CALL = ({"XREADGROUP", "XAUTOCLAIM", "join"}, {"HMGET", "bury"})
 """Commands that may follow each other without a look at the lease."""
