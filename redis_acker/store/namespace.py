@@ -137,15 +137,14 @@ def _check(name: str, value: int | None, least: int, most: int) -> None:
 
 def open_namespace(
     servers: Servers,
+    transport: Transport,
     namespace: str,
     wanted: Settings,
     *,
     create: bool,
-    retry_for_s: float,
     clock: Callable[[], int] | None = None,
 ) -> Shards:
     """The shards of the namespace. Where it has no settings yet, create=True stores the wanted ones and defaults."""
-    transport = Transport(servers, retry_for_s=retry_for_s)
     for server in range(servers.count()):
         _check_server(_info(transport, server), servers.describe(server))
     stored = _read(servers, transport, namespace)

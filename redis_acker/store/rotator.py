@@ -6,10 +6,12 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from redis_acker.clock import Signal
 from redis_acker.errors import AckerError
 from redis_acker.store.ids import spouts_of
 from redis_acker.store.packed import pack_blocks, unpack_expired
@@ -51,7 +53,7 @@ class Rotator:
     """Rotates and drains a namespace. Any number may run at once, anywhere, and each may stop at any point."""
 
     def __init__(self, acker: Acker) -> None:
-        self._shards, self._settings = acker.shards, acker.settings
+        self._shards, self._settings, self.clock = acker.shards, acker.settings, acker.clock
 
     def once(self) -> Rotation:
         """Drains what has expired, and rotates until everything that is due has: after a time without a rotator that
@@ -120,7 +122,7 @@ class Rotator:
             except AckerError as error:
                 log.error("Rotation failed, roots expire late until it works again: %s", error)
                 pause_s, failing = 1.0, True
-            stop.wait(max(pause_s, _SHORTEST_PAUSE_S))
+            self.clock.wait_for(stop, max(pause_s, _SHORTEST_PAUSE_S))
 
     def start(self) -> RotatorThread:
         """Runs in a thread until its stop()."""
@@ -144,14 +146,15 @@ class RotatorThread:
     """A rotator in the background. Also a context manager."""
 
     def __init__(self, rotator: Rotator) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=rotator.run, args=(self._stop,), name="rotator", daemon=True)
+        self._stop = Signal()
+        self._clock = rotator.clock
+        self._thread = self._clock.thread("rotator", partial(rotator.run, self._stop))
         self._thread.start()
 
     def stop(self) -> None:
         """Ends the loop after the current round."""
         self._stop.set()
-        self._thread.join()
+        self._clock.join(self._thread, None)
 
     def __enter__(self) -> RotatorThread:
         return self

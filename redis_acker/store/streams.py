@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
+from redis_acker.clock import Signal
 from redis_acker.errors import FailedTuple, MemoryFull, ScriptFailed, Unreadable, text_of
 from redis_acker.store.ids import U64Array
 from redis_acker.store.message_ids import MessageId
@@ -154,6 +154,7 @@ class EventReader(Generic[AnyEvents]):
         self._troubles = self._shards.transport.troubles
         self._consumer = consumer or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
         self._claim_after_ms = claim_after_ms
+        self._clock, self._never_set = acker.clock, Signal()
         self._next_claim = 0.0
         number = acker.spout_number(spout)
         self._keys: list[str] = [keys.stream(kind, number) for keys in self._shards.keys]
@@ -177,12 +178,13 @@ class EventReader(Generic[AnyEvents]):
 
     def read(self, *, wait_ms: int = 0) -> list[AnyEvents]:
         """Entries that are new or abandoned. Waits up to wait_ms for the first."""
-        deadline = time.monotonic() + wait_ms / 1000
+        deadline = self._clock.monotonic_s() + wait_ms / 1000
         while True:
             events = self._own_or_new() or self._claim()
-            if events or time.monotonic() >= deadline:
+            left_s = deadline - self._clock.monotonic_s()
+            if events or left_s <= 0:
                 return events
-            time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
+            self._clock.poll(self._never_set, min(_POLL_S, left_s), left_s)
 
     def release(self, events: Sequence[AnyEvents]) -> None:
         """Deletes entries that are dealt with."""
@@ -239,7 +241,7 @@ class EventReader(Generic[AnyEvents]):
 
     def _claim(self) -> list[AnyEvents]:
         """Entries that another consumer has held for too long."""
-        if time.monotonic() < self._next_claim:
+        if self._clock.monotonic_s() < self._next_claim:
             return []
         head = (GROUP, self._consumer, self._claim_after_ms)
         replies = self._run(
@@ -253,7 +255,7 @@ class EventReader(Generic[AnyEvents]):
             self._claim_from[shard] = reply[0]
             events += self._hand_out(shard, reply[1])
         if not events and all(start == b"0-0" for start in self._claim_from):
-            self._next_claim = time.monotonic() + min(_CLAIM_EVERY_S, self._claim_after_ms / 1000)
+            self._next_claim = self._clock.monotonic_s() + min(_CLAIM_EVERY_S, self._claim_after_ms / 1000)
         return events
 
     def _hand_out(self, shard: int, entries: list[Any]) -> list[AnyEvents]:
