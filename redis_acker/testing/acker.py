@@ -57,7 +57,7 @@ class SimulatedAcker(Acker):
                 client.delete(key)
 
     def __getstate__(self) -> NoReturn:
-        raise BadInput("An Acker on simulated time works in one process and cannot be pickled: use LocalRunner.")
+        raise BadInput("Simulated time passes in one process, so its Acker cannot be pickled: use LocalRunner.")
 
     def _new_transport(self) -> Transport:
         return SimulatedTransport(self.servers, retry_for_s=self._retry_for_s, time=self.clock)

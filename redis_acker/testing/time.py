@@ -105,7 +105,7 @@ class SimulatedTime:
         return self  # copies of a bolt for several tasks share it
 
     def __reduce__(self) -> NoReturn:
-        raise BadInput("Simulated time passes in one process and cannot be pickled: use LocalRunner.")
+        raise BadInput("Simulated time passes in one process, so it cannot be pickled: use LocalRunner.")
 
     # -- Clock -------------------------------------------------------------------------------------------------------
 
