@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,15 +16,11 @@ from redis_acker.store.connect import Servers, Target
 from redis_acker.store.keys import key_patterns
 from redis_acker.store.scripts import Script
 from redis_acker.store.transport import Command, Transport
-from redis_acker.testing.fake import fake_redis
+from redis_acker.testing.fake import fake_redis, lua
 from redis_acker.testing.time import SimulatedTime
 
-_ASKS = "redis.call('TIME')"
-"""How scripts ask the server for its time: lua/lib/time.lua."""
-
-_TELLS = "simulated_time"
-_HEAD = f"local {_TELLS} = {{ table.remove(ARGV, 1), table.remove(ARGV, 1) }}\n"
-"""Put in front of a script: takes seconds and microseconds from its first two arguments."""
+_OF_TIME = re.compile(r"'(?:TIME|PTTL|PX)'")
+"""What a script says that asks the server for its time, or has a key expire by it."""
 
 _TOLD = "return ARGV"
 """A script in place of TIME."""
@@ -41,11 +38,11 @@ class SimulatedAcker(Acker):
         """time: several ackers may share it, on one namespace or on several. The rest is as in Acker()."""
         self.clock = time
         super().__init__(url, namespace=namespace, **settings)
-        time.followers.append(self._age_leases)
+        time.followers.append(self._end_leases)
 
     def close(self) -> None:
-        if self._age_leases in self.clock.followers:
-            self.clock.followers.remove(self._age_leases)
+        if self._end_leases in self.clock.followers:
+            self.clock.followers.remove(self._end_leases)
         super().close()
 
     def delete_keys(self) -> None:
@@ -62,13 +59,12 @@ class SimulatedAcker(Acker):
     def _new_transport(self) -> Transport:
         return SimulatedTransport(self.servers, retry_for_s=self._retry_for_s, time=self.clock)
 
-    def _age_leases(self, ms: int) -> None:
-        """Lets leases end sooner by the time that has passed: they are keys that expire by the server's own clock."""
-        keys = [self.shards.keys[0].lease(spout) for spout in self.shards.spouts()]
-        left = self.shards.transport.run(Command(0, ("PTTL", key)) for key in keys)
-        self.shards.transport.run(
-            Command(0, ("PEXPIRE", key, left_ms - ms)) for key, left_ms in zip(keys, left, strict=True) if left_ms > 0
-        )
+    def _end_leases(self) -> None:
+        """Ends leases whose time is over: they are keys that expire. lua/simulated.lua notes when."""
+        run, keys = self.shards.transport.run, [self.shards.keys[0].lease(spout) for spout in self.shards.spouts()]
+        untils = run(Command(0, ("GET", f"{key}:until")) for key in keys)
+        over = [key for key, until in zip(keys, untils, strict=True) if until and int(until) <= self.clock.time_ms()]
+        run(Command(0, ("DEL", key, f"{key}:until")) for key in over)
 
 
 class SimulatedTransport(Transport):
@@ -82,21 +78,20 @@ class SimulatedTransport(Transport):
         return super().run(map(self._simulated, commands), retry_for_s=retry_for_s)
 
     def _simulated(self, command: Command) -> Command:
-        seconds, ms = divmod(self._time.time_ms(), 1000)
-        now = (seconds, ms * 1000)
+        now_ms = self._time.time_ms()
         if command.args == ("TIME",):
-            return Command(command.shard, ("EVAL", _TOLD, 0, *now))
-        if command.script is None or _ASKS not in command.script.source:
+            return Command(command.shard, ("EVAL", _TOLD, 0, now_ms // 1000, now_ms % 1000 * 1000))
+        if command.script is None or not _OF_TIME.search(command.script.source):
             return command
         told, first = simulated_script(command.script), 3 + int(command.args[2])
-        args = ("EVALSHA", told.sha, *command.args[2:first], *now, *command.args[first:])
+        args = ("EVALSHA", told.sha, *command.args[2:first], now_ms, *command.args[first:])
         return Command(command.shard, args, told)
 
 
 @cache
 def simulated_script(script: Script) -> Script:
-    """The same script, with a time that it is told."""
-    source = _HEAD + script.source.replace(_ASKS, _TELLS)
+    """The same script, with a time that it is told by its first argument."""
+    source = lua("simulated") + script.source
     return Script(script.name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 

@@ -34,11 +34,12 @@ def prelude() -> str:
     """Makes the Lua of a fake server look like Redis's."""
     # The line breaks keep a closing comment from swallowing the code after it.
     return (
-        _text("prelude")
-        .replace("(function() %BIT% end)", f"(function()\n{_text('bit')}\nend)")
-        .replace("(function() %STRUCT% end)", f"(function()\n{_text('struct')}\nend)")
+        lua("prelude")
+        .replace("(function() %BIT% end)", f"(function()\n{lua('bit')}\nend)")
+        .replace("(function() %STRUCT% end)", f"(function()\n{lua('struct')}\nend)")
     )
 
 
-def _text(name: str) -> str:
+def lua(name: str) -> str:
+    """One of the pieces of Lua that only tests send."""
     return (resources.files("redis_acker.testing") / "lua" / f"{name}.lua").read_text(encoding="utf-8")

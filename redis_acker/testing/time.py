@@ -20,6 +20,7 @@ PATIENCE_S = 30.0
 """How long, in real time, threads may be at work before time moves on."""
 
 _START_S = 1000.0  # of the monotonic clock: small, so that differences are exact, and not zero
+_AGAIN_S = 0.1  # of patience after it was lost
 _LOOK_EVERY_S = 0.001
 """How often, in real time, an event is looked at that does not say when it is set."""
 
@@ -48,8 +49,8 @@ class SimulatedTime:
     def __init__(self) -> None:
         self.patience_s = PATIENCE_S
         """How long, in real time, threads may be at work before SimulationStuck is raised."""
-        self.followers: list[Callable[[int], None]] = []
-        """Called with the ms that have passed whenever time moves, before anything that is due happens."""
+        self.followers: list[Callable[[], None]] = []
+        """Called whenever time has moved, before anything that is due happens."""
         self._test = threading.current_thread()
         self._now_ms = START_MS
         self._lock = threading.RLock()
@@ -61,16 +62,14 @@ class SimulatedTime:
         self._heard: set[threading.Event] = set()
         self._deeds = 0
         """Counts what may lead to something else at the same time."""
-        self._never = Signal()
+        self._never, self._is_stuck = Signal(), False
 
     # -- what a test calls -------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
         """Lets time pass. Everything that is due meanwhile happens at its time and in its order, and everything that
         comes of it. Returns when there is nothing left to do until more time passes."""
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
-            raise BadInput(f"Time advances by a number of seconds, 0 or more, not by {seconds!r}.")
-        until_ms = self._after_ms(seconds)
+        until_ms = self._after_ms(_checked(seconds, "Time advances by", finite=True))
         self.wait()
         while self._now_ms < until_ms:
             self._move(min(until_ms, self._next_ms()))
@@ -88,13 +87,14 @@ class SimulatedTime:
         while deeds != self._deeds:
             deeds = self._deeds
             while due := self._due():
-                self._end([due])
-            self._end([one for one in self._pauses.values() if one.polls])
+                self._end(due)
+            for one in self._polls():
+                self._end(one)
 
     def sleep(self, seconds: float) -> None:
         """Waits until so much time has passed: for a bolt that is slow or, with math.inf, hangs. In the thread of the
         test it is the same as advance()."""
-        self.wait_for(self._never, seconds)
+        self.wait_for(self._never, _checked(seconds, "A sleep takes", finite=False))
 
     @property
     def elapsed_s(self) -> float:
@@ -140,9 +140,14 @@ class SimulatedTime:
         return _Thread(self, name, target)
 
     def join(self, thread: threading.Thread, timeout_s: float | None) -> None:
-        until_ms = self._after_ms(math.inf if timeout_s is None else timeout_s)
-        if threading.current_thread() is not self._test or self._pass(lambda: thread not in self._at_work, until_ms):
-            thread.join(timeout_s if timeout_s is None or math.isfinite(timeout_s) else None)
+        if threading.current_thread() is self._test:
+            until_ms = self._after_ms(math.inf if timeout_s is None else timeout_s)
+            try:
+                if not self._pass(lambda: thread not in self._at_work, until_ms):
+                    return
+            except SimulationStuck:  # whoever ends threads waits no longer for one that is busy for ever
+                timeout_s = 0
+        thread.join(timeout_s)
 
     # -- how time moves ----------------------------------------------------------------------------------------------
 
@@ -160,10 +165,9 @@ class SimulatedTime:
     def _move(self, to_ms: float) -> None:
         if to_ms == math.inf:
             raise SimulationStuck("Nothing is due at any time, so what the test waits for will never happen.")
-        passed_ms = int(to_ms) - self._now_ms
-        self._now_ms += passed_ms
+        self._now_ms = int(to_ms)
         for follow in self.followers:
-            follow(passed_ms)
+            follow()
         self.wait()
 
     def _next_ms(self) -> float:
@@ -176,26 +180,31 @@ class SimulatedTime:
             first = min(self._pauses.values(), key=lambda one: one.until_ms, default=None)
         return first if first and first.until_ms <= self._now_ms else None
 
-    def _end(self, pauses: list[_Pause]) -> None:
-        """Ends pauses, and waits until all threads pause again."""
+    def _polls(self) -> list[_Pause]:
         with self._lock:
-            for pause in pauses:
-                pause.is_over = True
-                pause.woken.notify()
+            return [one for one in self._pauses.values() if one.polls]
+
+    def _end(self, pause: _Pause) -> None:
+        """Ends a pause, and waits until all threads pause again. One that has ended meanwhile stays so."""
+        with self._lock:
+            pause.is_over = True
+            pause.woken.notify()
         self._settle()
 
     def _settle(self) -> None:
         """Waits until all threads pause, and nothing but time can end a pause."""
-        deadline_s = time.monotonic() + self.patience_s
+        deadline_s = time.monotonic() + (min(_AGAIN_S, self.patience_s) if self._is_stuck else self.patience_s)
         with self._lock:
             while busy := self._busy():
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
+                    self._is_stuck = True
                     raise SimulationStuck(
                         f"Time cannot move on: {', '.join(busy)} did not pause within {self.patience_s:g} s. Wait with "
                         "sleep() of the simulated time; for heavy work raise its patience_s."
                     )
                 self._settled.wait(left_s)
+        self._is_stuck = False
 
     def _busy(self) -> list[str]:
         """The threads that do not pause, or are about to go on."""
@@ -237,6 +246,13 @@ class SimulatedTime:
             self._at_work.discard(thread)
             self._deeds += 1
             self._settled.notify_all()
+
+
+def _checked(seconds: float, what: str, *, finite: bool) -> float:
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not (is_number and seconds >= 0 and (seconds < math.inf or not finite)):
+        raise BadInput(f"{what} a number of seconds, 0 or more, not {seconds!r}.")
+    return seconds
 
 
 class _Thread(threading.Thread):

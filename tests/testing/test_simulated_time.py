@@ -150,16 +150,16 @@ def orders(spout: FeederSpout) -> Topology:
     return builder.build()
 
 
-def test_another_driver_takes_over_when_the_lease_of_a_dead_one_ends(simulated: Simulated) -> None:
-    acker, time = simulated
+def test_another_driver_takes_over_when_the_lease_of_a_dead_one_ends(simulate_everywhere: Simulate) -> None:
+    acker, time = simulate_everywhere()
     dead = LocalRunner(orders(FeederSpout()), acker).drivers[0]
     assert dead.open()
     feeder = FeederSpout()
     with LocalRunner(orders(feeder), acker, wait_for_lease=True):
         feeder.feed(1, id=1)
-        time.advance(9.9)
+        time.advance(9.999)
         assert feeder.acked == []
-        time.advance(0.2)
+        time.advance(0.001)
         assert feeder.acked == [1]
 
 
@@ -193,10 +193,26 @@ def test_time_does_not_move_past_a_thread_that_is_at_work() -> None:
         with pytest.raises(SimulationStuck, match=r"^Time cannot move on: bolt0/0 did not pause within 0.05 s\. Wait "):
             time.advance(1)
         assert time.elapsed_s == 0
-        gate.set()
         time.patience_s = 30
+        with pytest.raises(SimulationStuck, match=r"did not pause within 30 s"):  # at once: it is known by now
+            time.wait()
+        gate.set()
         time.advance(1)
     assert time.elapsed_s == 1
+
+
+def test_a_run_with_a_thread_that_is_at_work_for_ever_ends_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    time, gate = SimulatedTime(), threading.Event()
+    time.patience_s = 0.05
+
+    def hang(collector: OutputCollector, tup: Tuple) -> None:
+        gate.wait(30)
+
+    with pytest.raises(SimulationStuck, match="bolt0/0"), LocalRunner(topology([1], Does(hang)), None, clock=time):
+        time.wait()
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith("bolt0/0 does not end within 30 s and is left behind: it has worked on Tuple((1,), ")
+    gate.set()
 
 
 def test_waiting_for_what_will_never_be_is_an_error() -> None:
@@ -218,8 +234,14 @@ def test_a_bolt_cannot_let_time_pass(simulated: Simulated) -> None:
 
 @pytest.mark.parametrize("seconds", [-1, math.inf, math.nan, "5", True, None])
 def test_time_advances_by_a_number_of_seconds(seconds: Any) -> None:
-    with pytest.raises(BadInput, match=r"^Time advances by a number of seconds, 0 or more, not by "):
+    with pytest.raises(BadInput, match=r"^Time advances by a number of seconds, 0 or more, not "):
         SimulatedTime().advance(seconds)
+
+
+@pytest.mark.parametrize("seconds", [-1, math.nan, "5", True, None])
+def test_a_sleep_takes_a_number_of_seconds(seconds: Any) -> None:
+    with pytest.raises(BadInput, match=r"^A sleep takes a number of seconds, 0 or more, not "):
+        SimulatedTime().sleep(seconds)
 
 
 def test_seconds_are_counted_to_the_ms() -> None:
