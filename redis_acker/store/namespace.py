@@ -21,9 +21,9 @@ from redis_acker.errors import (
 )
 from redis_acker.store.connect import Servers
 from redis_acker.store.ids import MAX_BLOCK_SIZE, MAX_SPOUT
-from redis_acker.store.keys import ShardKeys
 from redis_acker.store.shards import Shards
-from redis_acker.store.transport import Command, Transport
+from redis_acker.store.shards_plain import read_info, read_meta
+from redis_acker.store.transport import Transport
 
 DEFAULT_BUCKETS = 3
 """Buckets that a record passes through before it expires: with more of them, timeouts are more punctual."""
@@ -168,11 +168,9 @@ def _read(servers: Servers, transport: Transport, namespace: str) -> StoredSetti
     count = servers.count()
     names = [*StoredSettings.names(), _SERVERS]
     places = [(shard, server) for server in range(count) for shard in range(max(_SHARDS_LOOKED_FOR, count))]
-    replies = transport.run(
-        # Separate servers can be asked for a shard that belongs elsewhere; nodes of a cluster cannot.
-        Command(server if count > 1 else shard, ("HMGET", ShardKeys(namespace, shard, 0).meta, *names))
-        for shard, server in places
-    )
+    # Separate servers can be asked for a shard that belongs elsewhere; nodes of a cluster cannot.
+    asked = ((shard, server if count > 1 else shard) for shard, server in places)
+    replies: list[Any] = read_meta(transport, namespace, asked, names)
     found = {place: values for place, values in zip(places, replies, strict=True) if values[0] is not None}
     for *_, stored_count in found.values():
         _check_count(stored_count, count, namespace)
@@ -245,7 +243,7 @@ def _first_choice(name: str) -> int:
 def _info(transport: Transport, server: int) -> dict[str, str]:
     """What the server says about itself; empty where this user may not ask."""
     try:
-        text = transport.run_one(Command(server, ("INFO",))).decode(errors="replace")
+        text = read_info(transport, server)
     except (AccessDenied, ScriptFailed):
         return {}
     pairs = (line.partition(":") for line in text.splitlines())

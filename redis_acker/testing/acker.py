@@ -22,8 +22,8 @@ from redis_acker.testing.time import SimulatedTime
 _OF_TIME = re.compile(r"'(?:TIME|PTTL|PX)'")
 """What a script says that asks the server for its time, or has a key expire by it."""
 
-_TOLD = "return ARGV"
-"""A script in place of TIME."""
+_INSTEAD = {"TIME", "PTTL"}
+"""Commands of which the same is true. A script is sent in their place."""
 
 
 class SimulatedAcker(Acker):
@@ -79,8 +79,9 @@ class SimulatedTransport(Transport):
 
     def _simulated(self, command: Command) -> Command:
         now_ms = self._time.time_ms()
-        if command.args == ("TIME",):
-            return Command(command.shard, ("EVAL", _TOLD, 0, now_ms // 1000, now_ms % 1000 * 1000))
+        if command.args[0] in _INSTEAD:
+            source = f"{lua('simulated')} return redis.call('{command.args[0]}', unpack(KEYS))"
+            return Command(command.shard, ("EVAL", source, len(command.args) - 1, *command.args[1:], now_ms))
         if command.script is None or not _OF_TIME.search(command.script.source):
             return command
         told, first = simulated_script(command.script), 3 + int(command.args[2])

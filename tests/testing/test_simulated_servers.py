@@ -8,10 +8,12 @@ import pytest
 
 from redis_acker import Acker, Rotator, new_edges
 from redis_acker.errors import BadInput
+from redis_acker.store.lease import Lease
 from redis_acker.store.scripts import script
 from redis_acker.testing import SimulatedAcker, SimulatedTime, fake_redis, simulated_acker
 from redis_acker.testing.acker import simulated_script
 from redis_acker.testing.time import START_MS
+from redis_acker.views.overview import read_overview
 from tests.backends import Servers, make_backend
 from tests.lua.headers import scripts
 from tests.testing.conftest import Simulate
@@ -31,6 +33,17 @@ def test_time_passes_on_every_kind_of_store(simulate_everywhere: Simulate) -> No
     with acker.failures("orders") as failures:
         assert [one.at_ms for one in failures.consume()] == [START_MS + 46_000]
     assert [acker.shards.time_ms(shard) for shard in range(3)] == [START_MS + 46_000] * 3
+
+
+def test_a_lease_that_is_looked_at_has_simulated_time_left(simulate_everywhere: Simulate) -> None:
+    acker, time = simulate_everywhere()
+    lease = Lease(acker, "orders", for_ms=10_000)
+    lease.renew()
+    time.advance(2.5)
+    [spout] = read_overview(acker).spouts
+    assert spout.driver
+    assert spout.lease_ms == 7_500
+    lease.give_up()
 
 
 EXPIRY = re.compile(r"'(P?EXPIRE\w*|P?TTL|P?X|P?XAT|EX|EXAT|PERSIST|P?SETEX|GETEX)'")

@@ -15,6 +15,7 @@ from redis_acker import (
     DeadLetters,
     FailedTuple,
     LocalRunner,
+    Message,
     OutputCollector,
     RetryPolicy,
     Rotator,
@@ -163,8 +164,8 @@ def test_another_driver_takes_over_when_the_lease_of_a_dead_one_ends(simulate_ev
         assert feeder.acked == [1]
 
 
-def test_a_driver_that_lives_keeps_its_lease_however_far_time_jumps(simulated: Simulated) -> None:
-    acker, time = simulated
+def test_a_driver_that_lives_keeps_its_lease_however_far_time_jumps(simulate: Simulate) -> None:
+    acker, time = simulate(timeout_ms=300_000)  # so that nothing else is due while a lease lasts
     first, second = FeederSpout(), FeederSpout()
     with LocalRunner(orders(first), acker):
         time.wait()
@@ -177,6 +178,35 @@ def test_a_driver_that_lives_keeps_its_lease_however_far_time_jumps(simulated: S
     time.wait()
     assert second.acked == [2]
     standby.stop()
+
+
+class Breaks(FeederSpout):
+    """Raises an error when the test wants it."""
+
+    is_broken = False
+
+    def next_batch(self, limit: int) -> list[Message]:
+        if self.is_broken:
+            raise OSError("the source is gone")
+        return super().next_batch(limit)
+
+
+def test_waiting_looks_again_at_what_was_looked_at_before_something_else_happened(simulated: Simulated) -> None:
+    acker, time = simulated
+    first, second = Breaks(), FeederSpout()
+    runner = LocalRunner(orders(first), acker).start()
+    time.wait()
+    with LocalRunner(orders(second), acker, wait_for_lease=True):
+        second.feed(2, id=2)
+        time.wait()
+        # From here on the driver pauses later than the one that waits for its lease, and is looked at after it.
+        runner.drivers[0].wake()
+        time.wait()
+        first.is_broken = True
+        time.wait()
+        assert second.acked == [2]
+    with pytest.raises(OSError, match="the source is gone"):
+        runner.stop()
 
 
 # -- what cannot be ---------------------------------------------------------------------------------------------------
