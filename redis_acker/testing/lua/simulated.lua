@@ -8,8 +8,10 @@ local redis = (function(real, now_ms)
       local until_ms = real.call('GET', key .. ':until')
       return until_ms and until_ms - now_ms or -1
     end,
-    SET = function(key, value, option, for_ms)
-      if option == 'PX' then real.call('SET', key .. ':until', now_ms + for_ms) end
+    SET = function(key, value, ...)
+      local option, for_ms = ...
+      if option ~= 'PX' then return real.call('SET', key, value, ...) end
+      real.call('SET', key .. ':until', now_ms + for_ms)
       return real.call('SET', key, value)
     end,
   }
