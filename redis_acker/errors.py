@@ -115,6 +115,10 @@ class NotInstalled(AckerError):
     """Raised by a command when something it needs is not on this machine."""
 
 
+class SimulationStuck(AckerError):
+    """Raised in a test when simulated time cannot move on, or nothing would happen if it did."""
+
+
 class EvictionWarning(UserWarning):
     """Issued when the server may throw pending roots away."""
 

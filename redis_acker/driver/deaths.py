@@ -110,8 +110,7 @@ class Flight:
             self._book.note({life.id: life.retry})
 
     def _find_suspects(self) -> None:
-        key = self._acker.shards.keys[0].began(self._number)
-        began: bytes = self._acker.shards.ask(0, "GET", key) or b""
+        began = self._acker.shards.began(self._number)
         if not (began.isdigit() and len(began) <= _MOST_DIGITS):
             return
         self._began_before = began.decode()

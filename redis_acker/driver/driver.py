@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
-import time
 from collections.abc import Callable, Collection
 from typing import TypedDict
 
+from redis_acker.clock import SYSTEM_CLOCK, Clock, Signal
 from redis_acker.components.component import Router, TaskContext
 from redis_acker.components.spout import Spout
 from redis_acker.driver.deaths import Flight, Trials
@@ -38,6 +39,11 @@ EVENTS_EVERY_S = 0.25
 log = logging.getLogger(__name__)
 
 
+def clock_of(acker: Acker | None, clock: Clock | None) -> Clock:
+    """The clock of a run: the one it was given, or else that of its acker."""
+    return clock or (acker.clock if acker else SYSTEM_CLOCK)
+
+
 class DriverOptions(TypedDict, total=False):
     """What LocalRunner and SparkRunner hand to every SpoutDriver they start."""
 
@@ -49,8 +55,8 @@ class DriverOptions(TypedDict, total=False):
     """How long a driver waits for news of a root before it takes it for lost; None: OWN_TIMEOUT_FACTOR timeouts."""
     observer: Observer | None
     """Is told what happens to messages."""
-    clock: Callable[[], int] | None
-    """Gives ms in place of the system's clock, for tests."""
+    clock: Clock | None
+    """By which everything waits; None: the clock of the acker."""
     wait_for_lease: bool
     """Whether a driver waits while another drives its spout. By default it raises SpoutTaken."""
     lease_ms: int
@@ -83,7 +89,7 @@ class SpoutDriver:
         holders: Callable[[Collection[int]], dict[int, Cause]] | None = None,
         untracked: Callable[[], int] | None = None,
         live_roots: set[int] | None = None,
-        clock: Callable[[], int] | None = None,
+        clock: Clock | None = None,
         wait_for_lease: bool = False,
         lease_ms: int = LEASE_MS,
         trials: Trials | None = None,
@@ -104,14 +110,14 @@ class SpoutDriver:
         self._own_timeout_ms = own_timeout_ms or OWN_TIMEOUT_FACTOR * (acker.settings.timeout_ms if acker else 0)
         self._holders, self._untracked = holders or (lambda roots: {}), untracked or (lambda: 0)
         self._live_roots = live_roots
-        self._clock = clock or (lambda: time.time_ns() // 1_000_000)
+        self._clock = clock_of(acker, clock)
         self._wait_for_lease, self._lease_ms = wait_for_lease, lease_ms
         self._trials = trials or Trials()
         self._flight: Flight | None = None
         self._reporter = Reporter(name, observer or Observer())
         self.counters = self._reporter.counters
         self._lease: Lease | None = None
-        self._wake = threading.Event()
+        self._wake = Signal()
         self._spout_is_open = self._is_open = False
 
     # -- life ----------------------------------------------------------------------------------------------------
@@ -138,7 +144,7 @@ class SpoutDriver:
     def _build(self, lease: Lease) -> None:
         """Makes the parts of the driver, when what they need is open."""
         self._messages = messages = Messages(self._live_roots)
-        reporter, name, clock, own_timeout_ms = self._reporter, self.name, self._clock, self._own_timeout_ms
+        reporter, name, clock, own_timeout_ms = self._reporter, self.name, self._clock.time_ms, self._own_timeout_ms
         book = RetryBook(self._acker, name) if self._acker else None
         self._teller = teller = Teller(self._spout, messages, lease, book)
         self._finisher: Finisher | None = None
@@ -195,19 +201,25 @@ class SpoutDriver:
         if not self.open(stop):
             return
         try:
-            pause_s = next_events_s = 0.0
+            clock, pause_s, next_events_s = self._clock, 0.0, 0.0
             while not stop.is_set():
-                was_woken = self._wake.wait(pause_s)
+                was_woken = clock.poll(self._wake, pause_s, self._due_in_s())
                 self._wake.clear()
-                wants_events = was_woken or self._messages.needs_events() or time.monotonic() >= next_events_s
+                wants_events = was_woken or self._messages.needs_events() or clock.monotonic_s() >= next_events_s
                 if wants_events:
-                    next_events_s = time.monotonic() + EVENTS_EVERY_S
+                    next_events_s = clock.monotonic_s() + EVENTS_EVERY_S
                 if self._try_step(events=wants_events):
                     pause_s = 0.0
                 else:
                     pause_s = min(max(2 * pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
         finally:
             self.close()
+
+    def _due_in_s(self) -> float:
+        """Time until a message is due, or the lease has to be renewed."""
+        assert self._lease is not None
+        dues_s = self._lease.due_in_s(), (self._messages.next_due_ms() - self._clock.time_ms()) / 1000
+        return min((one for one in dues_s if one > 0), default=math.inf)
 
     def wake(self) -> None:
         """Ends the pause of run(): there are final events, or there is room. Other threads may call it."""
@@ -268,6 +280,9 @@ class _NoLease(Lease):
 
     def renew(self) -> None:
         pass
+
+    def due_in_s(self) -> float:
+        return math.inf
 
     def give_up(self, *, began: str = "") -> None:
         pass

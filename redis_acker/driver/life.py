@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count
+from itertools import count, islice
 
 from redis_acker.components.spout import Message
 from redis_acker.retries.book import DeadLetter, Retry, Suspicion
@@ -194,6 +195,12 @@ class Messages:
                 return life
             heapq.heappop(self._pauses)
         return None
+
+    def next_due_ms(self) -> float:
+        """When the next pause ends, or the next message is taken for lost; infinite if nothing waits."""
+        dues = [due_ms for due_ms, _, _ in self._pauses[:1]]
+        dues += [life.deadline_ms for state in (State.PENDING, State.ASKED) for life in islice(self.all(state), 1)]
+        return min(dues, default=math.inf)
 
     def is_idle(self) -> bool:
         """Whether every message is completed or dead. Other threads may ask."""

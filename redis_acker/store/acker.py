@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from redis_acker.clock import SYSTEM_CLOCK, Clock
 from redis_acker.errors import AckerError, BadInput, StoreLost, UnknownSpout
 from redis_acker.store.batches import Batch, ack_batches, check_whole_blocks, fold, init_batches, root_batches
 from redis_acker.store.connect import Target, hide_password, open_servers, other_urls
@@ -18,6 +19,7 @@ from redis_acker.store.namespace import Settings, check_namespace, number_spout,
 from redis_acker.store.pending import PendingRoot, RootState, inspect, list_pending
 from redis_acker.store.stats import Acks, Fails, Inits, Stats, read_stats
 from redis_acker.store.streams import CLAIM_AFTER_MS, Completion, EventReader, Failure
+from redis_acker.store.transport import Transport
 
 DEFAULT_NAMESPACE = "default"
 
@@ -40,6 +42,9 @@ class Acker:
     Every call may be repeated within the timeout of its roots, and takes effect once. Threads and forked processes may
     share an Acker; a pickled one opens new connections where it is unpickled.
     """
+
+    clock: Clock = SYSTEM_CLOCK
+    """The clock by which everything waits that works with it: rotators, drivers, runners."""
 
     def __init__(
         self,
@@ -73,10 +78,14 @@ class Acker:
     def _connect(self, url: Target | Sequence[Target] | None) -> None:
         self.servers = open_servers(url, partial(key_prefix, self.namespace))
         """Which server holds which shard."""
-        retry_for_s, clock = self._retry_for_s, self._clock
         try:
             self.shards = open_namespace(
-                self.servers, self.namespace, self._wanted, create=self._create, retry_for_s=retry_for_s, clock=clock
+                self.servers,
+                self._new_transport(),
+                self.namespace,
+                self._wanted,
+                create=self._create,
+                clock=self._clock,
             )
         except BaseException:
             self.servers.close()
@@ -84,6 +93,9 @@ class Acker:
         self.settings = self.shards.settings
         self._sessions = Sessions()
         self._spouts: dict[str, int] = {}
+
+    def _new_transport(self) -> Transport:
+        return Transport(self.servers, retry_for_s=self._retry_for_s)
 
     # -- roots ---------------------------------------------------------------------------------------------------
 

@@ -31,10 +31,15 @@ class StoredHash:
     def pages(self, at_once: int = FIELDS_AT_ONCE) -> Iterator[list[tuple[bytes, bytes]]]:
         cursor = b"0"
         while True:
-            cursor, flat = self._run("HSCAN", self.key, cursor, "COUNT", at_once)
-            yield list(zip(flat[::2], flat[1::2], strict=True))
+            cursor, page = self.page(cursor, at_once)
+            yield page
             if cursor == b"0":
                 return
+
+    def page(self, cursor: bytes, at_once: int) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+        """About so many fields with their values from a cursor on, and the next cursor: b"0" after the last."""
+        cursor, flat = self._run("HSCAN", self.key, cursor, "COUNT", at_once)
+        return cursor, list(zip(flat[::2], flat[1::2], strict=True))
 
     def get(self, field: Argument) -> bytes | None:
         return self.get_all([field])[0]

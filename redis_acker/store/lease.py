@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 
 from redis_acker.errors import MemoryFull, ServerUnavailable, SpoutTaken, escaped
 from redis_acker.store.acker import Acker
@@ -16,9 +15,6 @@ be dead, because its process is gone, has no lease any more."""
 
 _POLL_S = 0.1
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Keeps counting while the machine sleeps, where the system has such a clock."""
-
 log = logging.getLogger(__name__)
 
 
@@ -27,7 +23,8 @@ class Lease:
 
     def __init__(self, acker: Acker, spout: str, *, for_ms: int = LEASE_MS, who: str = "") -> None:
         """who: what the holder is, if not a driver."""
-        self._shards = acker.shards
+        self._shards, self._clock = acker.shards, acker.clock
+        self._now_s = acker.clock.uptime_s
         self._spout = spout
         self._number = acker.spout_number(spout)
         self._for_ms = for_ms
@@ -47,7 +44,7 @@ class Lease:
             except (MemoryFull, ServerUnavailable) as error:
                 if not wait:
                     raise
-                reason = str(error)
+                reason, left_ms = str(error), self._for_ms
             else:
                 if holder == self._owner:
                     return True
@@ -62,13 +59,13 @@ class Lease:
             if reason != said:
                 log.info("The driver of spout %s waits for its turn: %s", self._spout, escaped(reason))
                 said = reason
-            stop.wait(_POLL_S)
+            self._clock.poll(stop, _POLL_S, left_ms / 1000)
         return False
 
     def renew(self) -> None:
         """Asks the server a few times per lease, however often it is called. Raises SpoutTaken if another has taken
         over: call it before everything that the other may do too, so that a driver that was paused stops in time."""
-        if _now_s() - self._renewed_s >= self._for_ms / 3000:
+        if self._now_s() - self._renewed_s >= self._for_ms / 3000:
             self._keep()
 
     def begin(self, began: str) -> None:
@@ -86,6 +83,10 @@ class Lease:
                 f"{self._for_ms} ms: it stops here, and the other replays or completes what it was working on."
             )
 
+    def due_in_s(self) -> float:
+        """Time until renew() asks the server again."""
+        return self._renewed_s + self._for_ms / 3000 - self._now_s()
+
     def give_up(self, *, began: str = "") -> None:
         """began: what a driver that stops has noted when it began, so that nobody takes it for dead."""
         try:
@@ -96,11 +97,7 @@ class Lease:
             )
 
     def _ask(self, *, dead: str = "", began: str = "") -> tuple[str, int]:
-        asked_s = _now_s()
+        asked_s = self._now_s()
         holder, left_ms = self._shards.lease(self._number, self._owner, self._for_ms, dead=dead, began=began)
         self._renewed_s = asked_s
         return holder, left_ms
-
-
-def _now_s() -> float:
-    return time.clock_gettime(_CLOCK)

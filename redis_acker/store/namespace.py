@@ -23,9 +23,10 @@ from redis_acker.errors import (
 from redis_acker.store.connect import Servers
 from redis_acker.store.hashes import number_of
 from redis_acker.store.ids import MAX_BLOCK_SIZE, MAX_SPOUT
-from redis_acker.store.keys import MAX_SHARDS, ShardKeys
+from redis_acker.store.keys import MAX_SHARDS
 from redis_acker.store.shards import Shards
-from redis_acker.store.transport import Command, Transport
+from redis_acker.store.shards_plain import read_info, read_meta
+from redis_acker.store.transport import Transport
 
 DEFAULT_BUCKETS = 3
 """Buckets that a record passes through before it expires: with more of them, timeouts are more punctual."""
@@ -147,15 +148,14 @@ def _check(name: str, value: int | None, least: int, most: int) -> None:
 
 def open_namespace(
     servers: Servers,
+    transport: Transport,
     namespace: str,
     wanted: Settings,
     *,
     create: bool,
-    retry_for_s: float,
     clock: Callable[[], int] | None = None,
 ) -> Shards:
     """The shards of the namespace. Where it has no settings yet, create=True stores the wanted ones and defaults."""
-    transport = Transport(servers, retry_for_s=retry_for_s)
     for server in range(servers.count()):
         _check_server(_info(transport, server), servers.describe(server))
     stored = _read(servers, transport, namespace)
@@ -181,11 +181,9 @@ def _read(servers: Servers, transport: Transport, namespace: str) -> StoredSetti
     count = servers.count()
     names = [*StoredSettings.names(), _SERVERS]
     places = [(shard, server) for server in range(count) for shard in range(max(_SHARDS_LOOKED_FOR, count))]
-    replies = transport.run(
-        # Separate servers can be asked for a shard that belongs elsewhere; nodes of a cluster cannot.
-        Command(server if count > 1 else shard, ("HMGET", ShardKeys(namespace, shard, 0).meta, *names))
-        for shard, server in places
-    )
+    # Separate servers can be asked for a shard that belongs elsewhere; nodes of a cluster cannot.
+    asked = ((shard, server if count > 1 else shard) for shard, server in places)
+    replies: list[Any] = read_meta(transport, namespace, asked, names)
     found = {place: values for place, values in zip(places, replies, strict=True) if values[0] is not None}
     for *_, stored_count in found.values():
         _check_count(stored_count, count, namespace)
@@ -258,7 +256,7 @@ def _first_choice(name: str) -> int:
 def _info(transport: Transport, server: int) -> dict[str, str]:
     """What the server says about itself; empty where this user may not ask."""
     try:
-        text = transport.run_one(Command(server, ("INFO",))).decode(errors="replace")
+        text = read_info(transport, server)
     except (AccessDenied, ScriptFailed):
         return {}
     pairs = (line.partition(":") for line in text.splitlines())

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from redis_acker.errors import UnreadableRun
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array, make_roots
-from redis_acker.store.transport import Command
 
 BEGUN, PENDING, SUNK = 0, 1, 2
 """Stages of a portion: allocated; its roots are pending; its sink has returned."""
@@ -235,8 +234,7 @@ class RunProgress:
 def spouts_with_runs(acker: Acker, only: str | None = None) -> dict[str, int]:
     """Name and number of the spouts, or of one, that have a run in progress or one that died."""
     spouts = acker.known_spouts(only)
-    keys = (acker.shards.keys[0].progress(number) for number in spouts.values())
-    found = acker.shards.transport.run(Command(0, ("EXISTS", key)) for key in keys)
+    found = acker.shards.have_progress(spouts.values())
     return {name: number for (name, number), exists in zip(spouts.items(), found, strict=True) if exists}
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from redis_acker.clock import Signal
 from redis_acker.errors import AckerError
 from redis_acker.store.ids import spouts_of
 from redis_acker.store.packed import pack_blocks, unpack_expired
@@ -55,7 +56,7 @@ class Rotator:
     """Rotates and drains a namespace. Any number may run at once, anywhere, and each may stop at any point."""
 
     def __init__(self, acker: Acker) -> None:
-        self._shards, self._settings = acker.shards, acker.settings
+        self._shards, self._settings, self.clock = acker.shards, acker.settings, acker.clock
         self._look_at_s = 0.0
 
     def once(self) -> Rotation:
@@ -129,17 +130,20 @@ class Rotator:
 
     def _pause(self, stop: threading.Event, seconds: float) -> None:
         """Waits, and looks now and then whether a server has forgotten the scripts."""
-        deadline = time.monotonic() + seconds
-        while (left_s := deadline - time.monotonic()) > 0 and not stop.wait(min(SCRIPTS_EVERY_S, left_s)):
+        clock = self.clock
+        deadline = clock.monotonic_s() + seconds
+        while (left_s := deadline - clock.monotonic_s()) > 0:
+            if clock.wait_for(stop, min(SCRIPTS_EVERY_S, left_s)):
+                return
             self._keep_scripts()
 
     def _keep_scripts(self) -> None:
-        if time.monotonic() < self._look_at_s:
+        if self.clock.monotonic_s() < self._look_at_s:
             return
         for loaded in self._shards.transport.load_scripts():
             if loaded.scripts:
                 log.info("%s did not know %d scripts: they are loaded.", loaded.server, loaded.scripts)
-        self._look_at_s = time.monotonic() + SCRIPTS_EVERY_S
+        self._look_at_s = self.clock.monotonic_s() + SCRIPTS_EVERY_S
 
     def start(self) -> RotatorThread:
         """Runs in a thread until its stop()."""
@@ -163,14 +167,15 @@ class RotatorThread:
     """A rotator in the background. Also a context manager."""
 
     def __init__(self, rotator: Rotator) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=rotator.run, args=(self._stop,), name="rotator", daemon=True)
+        self._stop = Signal()
+        self._clock = rotator.clock
+        self._thread = self._clock.thread("rotator", partial(rotator.run, self._stop))
         self._thread.start()
 
     def stop(self) -> None:
         """Ends the loop after the current round."""
         self._stop.set()
-        self._thread.join()
+        self._clock.join(self._thread, None)
 
     def __enter__(self) -> RotatorThread:
         return self

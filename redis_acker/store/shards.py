@@ -1,27 +1,25 @@
-"""The one door to the shards: a method for each script, with its KEYS and ARGV, and handles for plain hashes."""
+"""The one door to the shards: a method for each script, with its KEYS and ARGV, and handles for plain hashes.
+
+shards_plain.py has what needs no script.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from redis_acker.store.batches import Batch
 from redis_acker.store.hashes import StoredHash
 from redis_acker.store.keys import ShardKeys
-from redis_acker.store.transport import Argument, Command, Transport, ms_of
+from redis_acker.store.shards_plain import GROUP as GROUP
+from redis_acker.store.shards_plain import PlainShards
+from redis_acker.store.transport import Argument, Command, Transport
 
 if TYPE_CHECKING:
     from redis_acker.store.namespace import StoredSettings
-    from redis_acker.store.streams import Kind
-
-GROUP = "drivers"
-"""The one consumer group of every stream: its members share the entries, and an entry that is released is deleted."""
-
-ENTRIES_AT_ONCE = 20
-"""Stream entries read by one command without consuming them. Each holds up to thousands of roots."""
 
 
-class Shards:
+class Shards(PlainShards):
     """The shards of one namespace. A spout goes by its number here."""
 
     def __init__(
@@ -94,11 +92,6 @@ class Shards:
         found: int = self.transport.run_one(Command.call("spout", 0, [self.keys[0].spouts], [name, number, most]))
         return found
 
-    def spouts(self) -> dict[int, str]:
-        """The name of every spout, by its number."""
-        flat = self.ask(0, "HGETALL", self.keys[0].spouts)
-        return {int(number): name.decode() for name, number in zip(flat[::2], flat[1::2], strict=True)}
-
     def allocate(self, name: str, spout: int, blocks: int) -> int:
         """Reserves sequence numbers for blocks of a spout, and returns the first."""
         keys = [self.keys[0].sequences, self.keys[0].spouts]
@@ -144,20 +137,6 @@ class Shards:
     def release(self, parts: Iterable[tuple[int, str, Sequence[str]]]) -> None:
         """Deletes entries from streams, given by shard, key and ids."""
         self.transport.run(Command.call("release", shard, [key], [GROUP, *entries]) for shard, key, entries in parts)
-
-    def unread(self, kind: Kind, spout: int) -> list[int]:
-        """For each shard: entries of a spout's stream that no reader has released."""
-        return self.each("XLEN", lambda keys: keys.stream(kind, spout))
-
-    def entries(
-        self, kind: Kind, spout: int, shard: int, *, newest_first: bool = False
-    ) -> Iterator[tuple[bytes, list[bytes]]]:
-        """The entries of a stream with their fields, oldest first unless asked otherwise, without consuming them."""
-        key = self.keys[shard].stream(kind, spout)
-        command, start, end = ("XREVRANGE", "+", "-") if newest_first else ("XRANGE", "-", "+")
-        while page := self.ask(shard, command, key, start, end, "COUNT", ENTRIES_AT_ONCE):
-            yield from page
-            start = f"({page[-1][0].decode()}"
 
     # -- what cannot be read -------------------------------------------------------------------------------------
 
@@ -226,19 +205,7 @@ class Shards:
         flat = [part for pair in fields.items() for part in pair]
         self.transport.run_one(Command.call("put_back", shard, keys, [entry, note, *flat]))
 
-    def replayed(self, spout: int, roots: Sequence[int]) -> set[int]:
-        """Those of the roots whose replay was requested."""
-        members = (root.to_bytes(8, "big") for root in roots)
-        scores = self.ask(0, "ZMSCORE", self.keys[0].replayed(spout), *members)
-        return {root for root, score in zip(roots, scores, strict=True) if score is not None}
-
-    def forget_replayed(self, spout: int, until_ms: int) -> None:
-        """Forgets which replays were requested before a time."""
-        key = self.keys[0].replayed(spout)
-        while some := self.ask(0, "ZRANGEBYSCORE", key, "-inf", until_ms, "LIMIT", 0, 1000):
-            self.ask(0, "ZREM", key, *some)
-
-    # -- hashes and plain reads: ShardKeys says what each key holds ----------------------------------------------
+    # -- hashes: ShardKeys says what each key holds --------------------------------------------------------------
 
     def retries(self, spout: int) -> StoredHash:
         return StoredHash(self.transport, 0, self.keys[0].retries(spout))
@@ -266,21 +233,6 @@ class Shards:
 
     def counters(self, shard: int) -> StoredHash:
         return StoredHash(self.transport, shard, self.keys[shard].counters)
-
-    def time_ms(self, shard: int) -> int:
-        """The server's clock."""
-        return ms_of(self.ask(shard, "TIME"))
-
-    def ask(self, shard: int, *args: Argument) -> Any:
-        """One shard's reply to a plain command."""
-        return self.transport.run_one(Command(shard, args))
-
-    def each(self, *args: Callable[[ShardKeys], Argument] | Argument) -> list[Any]:
-        """Every shard's reply to a plain command; a function among its words gives the shard's key."""
-        return self.transport.run(
-            Command(shard, tuple(arg(keys) if callable(arg) else arg for arg in args))
-            for shard, keys in enumerate(self.keys)
-        )
 
     # -- how scripts are called ----------------------------------------------------------------------------------
 

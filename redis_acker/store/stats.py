@@ -149,9 +149,7 @@ class Stats:
 
 def read_stats(shards: Shards) -> Stats:
     """As cheap with ten million roots pending as with one."""
-    flats = shards.each("HGETALL", lambda keys: keys.counters)
-    ticks = shards.each("HGET", lambda keys: keys.meta, "tick")
-    counters = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in flats]
+    counters, ticks = shards.counted(), shards.ticks()
 
     def total(counter: str) -> int:
         return sum(number_of(counted.get(counter.encode())) for counted in counters)

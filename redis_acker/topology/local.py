@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from redis_acker.components.bolt import Bolt
 from redis_acker.components.component import ComponentCounters
-from redis_acker.driver.driver import DriverOptions
+from redis_acker.driver.driver import DriverOptions, clock_of
 from redis_acker.store.acker import Acker
 from redis_acker.store.streams import Cause
 from redis_acker.topology.routing import TaskRouter
@@ -41,9 +40,10 @@ class LocalRunner(Runner):
 
     def __init__(self, topology: Topology, acker: Acker | None, **options: Unpack[DriverOptions]) -> None:
         """acker=None switches tracking off. Every spout gets the options: max_pending, retries, own_timeout_ms,
-        observer, wait_for_lease and, for tests, clock."""
+        observer, wait_for_lease and clock."""
+        clock = clock_of(acker, options.get("clock"))
         self.bolts = {
-            spec.name: [BoltTask(context, partial(spec.copy_for_task, Bolt), acker) for context in spec.tasks]
+            spec.name: [BoltTask(context, partial(spec.copy_for_task, Bolt), acker, clock) for context in spec.tasks]
             for spec in topology.bolts
         }
         """The tasks of each bolt. Each has its copy of the bolt as `bolt`."""
@@ -59,7 +59,7 @@ class LocalRunner(Runner):
 
     def _loops(self) -> list[Loop]:
         loops: list[Loop] = [(task.name, task.run) for task in self._tasks]
-        loops += [("ticks", partial(_tick_often, every_s, tasks)) for every_s, tasks in self._ticking]
+        loops += [("ticks", partial(self._tick_often, every_s, tasks)) for every_s, tasks in self._ticking]
         return [*loops, ("flush", self._flush_often)] if self._acker else loops
 
     def _delivered(self) -> int:
@@ -76,7 +76,7 @@ class LocalRunner(Runner):
         return ((task.context.component, task.counters) for task in self._tasks)
 
     def _holders(self, roots: Collection[int]) -> dict[int, Cause]:
-        wanted, found, now_s = set(roots), dict[int, Cause](), time.monotonic()
+        wanted, found, now_s = set(roots), dict[int, Cause](), self._clock.monotonic_s()
         for task in self._tasks:
             name = task.context.component
             for tup, where in task.tuples():
@@ -94,9 +94,14 @@ class LocalRunner(Runner):
 
     def _flush_often(self, stop: threading.Event) -> None:
         """Sends what tasks have gathered while they are busy with one tuple for long, and what could not be sent."""
-        while not stop.wait(FLUSH_EVERY_S):
+        while not self._clock.poll(stop, FLUSH_EVERY_S):
             for task in self._tasks:
                 task.flush()
+
+    def _tick_often(self, every_s: float, tasks: list[BoltTask], stop: threading.Event) -> None:
+        while not self._clock.wait_for(stop, every_s):
+            for task in tasks:
+                task.tick()
 
     # -- keeping alive what waits, and finding what hangs --------------------------------------------------------------
 
@@ -135,9 +140,3 @@ class LocalRunner(Runner):
                 )
                 task.replace_worker()
                 self._threads.replace(task.name, task.run)
-
-
-def _tick_often(every_s: float, tasks: list[BoltTask], stop: threading.Event) -> None:
-    while not stop.wait(every_s):
-        for task in tasks:
-            task.tick()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from redis_acker.components.component import ComponentCounters
 from redis_acker.components.spout import Spout
 from redis_acker.driver.deaths import Trials
-from redis_acker.driver.driver import DriverOptions, SpoutDriver
+from redis_acker.driver.driver import DriverOptions, SpoutDriver, clock_of
 from redis_acker.errors import AckerError
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array
@@ -54,7 +54,8 @@ class Runner(ABC):
         if unknown:
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {unknown[0]!r}")
         self._acker = acker
-        self._threads = Threads()
+        self._clock = clock_of(acker, options.get("clock"))
+        self._threads = Threads(self._clock)
         self._live_roots: set[int] = set()
         """The roots that are pending, as far as the drivers know."""
         self._spouts = [task for spec in topology.spouts for task in spec.tasks]
@@ -129,14 +130,15 @@ class Runner(ABC):
     def wait_until_idle(self, *, timeout_s: float | None = None) -> bool:
         """Waits until the sources are exhausted and every message is completed or dead. False after timeout_s, or if
         the run ends earlier. Raises the error that ended the run."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = math.inf if timeout_s is None else self._clock.monotonic_s() + timeout_s
         while True:
             self._threads.raise_error()
             if not self._threads.has_failed and self._is_idle():
                 return True
-            if self._threads.stop.is_set() or (deadline is not None and time.monotonic() > deadline):
+            left_s = deadline - self._clock.monotonic_s()
+            if self._threads.stop.is_set() or left_s <= 0:
                 return False
-            time.sleep(_IDLE_S)
+            self._clock.poll(self._threads.stop, _IDLE_S, left_s)
 
     def counters(self) -> dict[str, ComponentCounters]:
         """What each component has done so far."""
@@ -179,7 +181,7 @@ class Runner(ABC):
     def _extend_often(self, acker: Acker, stop: threading.Event) -> None:
         """Keeps messages from timing out while they wait in this process, or bolts work on them."""
         timeout_s = acker.settings.timeout_ms / 1000
-        while not stop.wait(timeout_s / EXTENDS_PER_TIMEOUT):
+        while not self._clock.wait_for(stop, timeout_s / EXTENDS_PER_TIMEOUT):
             roots = self._roots_in_work(timeout_s)
             try:
                 if len(roots):

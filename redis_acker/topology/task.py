@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from redis_acker.clock import Clock, Signal
 from redis_acker.components.bolt import AckBuffer, Bolt, OutputCollector, execute, prepare
 from redis_acker.components.component import ComponentCounters, TaskContext
 from redis_acker.components.tuples import SYSTEM, Tuple
@@ -32,10 +32,11 @@ class BoltTask:
     """A queue of tuples, and a copy of the bolt that works on them in a thread of its own. If that hangs, another copy
     goes on with the queue."""
 
-    def __init__(self, context: TaskContext, new_bolt: Callable[[], Bolt], acker: Acker | None) -> None:
+    def __init__(self, context: TaskContext, new_bolt: Callable[[], Bolt], acker: Acker | None, clock: Clock) -> None:
         self.context = context
         self.name = f"{context.component}/{context.task}"
-        self.queue = TaskQueue(is_tracked=acker is not None)
+        self.queue = TaskQueue(clock, is_tracked=acker is not None)
+        self.now_s = clock.monotonic_s
         self.put = self.queue.put
         self.buffer = AckBuffer(acker)
         self._new_bolt = new_bolt
@@ -102,12 +103,12 @@ class BoltTask:
 
     def at_work_s(self) -> float:
         """How long its worker has worked on that tuple, or since the bolt extended one."""
-        return time.monotonic() - self._workers[-1].sign_of_life_s
+        return self.now_s() - self._workers[-1].sign_of_life_s
 
     def in_prepare_s(self) -> float:
         """How long its worker has been in prepare(); 0 if it is not."""
         since_s = self._workers[-1].in_prepare_since_s
-        return time.monotonic() - since_s if since_s else 0.0
+        return self.now_s() - since_s if since_s else 0.0
 
     def is_over(self, tup: Tuple) -> bool:
         """Whether every tree that the tuple is in has come to its end; never of one that is in none."""
@@ -151,7 +152,7 @@ class Worker:
 
     def run(self, stop: threading.Event) -> None:
         task, take = self._task, self._task.queue.take
-        self.in_prepare_since_s = time.monotonic()
+        self.in_prepare_since_s = task.now_s()
         prepare(self.bolt, task.context, self._collector)
         self.in_prepare_since_s = 0.0
         try:
@@ -192,8 +193,11 @@ class Worker:
             self._made_room = 0
             self._task.on_progress()
 
+    def show_life(self) -> None:
+        self.sign_of_life_s = self._task.now_s()
+
     def _execute(self, tup: Tuple) -> None:
-        self.sign_of_life_s = tup.since_s = time.monotonic()
+        self.sign_of_life_s = tup.since_s = self._task.now_s()
         self.now = tup
         try:
             execute(self.bolt, self._collector, tup)
@@ -216,19 +220,20 @@ class _WorkerCollector(OutputCollector):
         self._worker = worker
 
     def extend(self, tup: Tuple) -> int:
-        self._worker.sign_of_life_s = time.monotonic()
+        self._worker.show_life()
         return super().extend(tup)
 
 
 class TaskQueue:
     """Tuples that wait for a task. Any thread puts, one takes."""
 
-    def __init__(self, *, is_tracked: bool) -> None:
+    def __init__(self, clock: Clock, *, is_tracked: bool) -> None:
         """is_tracked=False: none of the tuples is in a tree."""
         self._tuples: deque[Tuple] = deque()
         self.take = self._tuples.popleft
         """The next tuple. Raises IndexError if there is none."""
-        self._wake = threading.Event()
+        self._wake = Signal()
+        self._now_s, self._wait_for = clock.monotonic_s, clock.wait_for
         self._is_waited_for = False
         self._is_tracked = is_tracked
         self._counting = threading.Lock()
@@ -240,7 +245,7 @@ class TaskQueue:
         return self._loose if self._is_tracked else len(self._tuples)
 
     def put(self, tup: Tuple) -> None:
-        tup.since_s = time.monotonic()
+        tup.since_s = self._now_s()
         if self._is_tracked and not tup.anchors.edges:
             self.count_loose(1)
         self._tuples.append(tup)
@@ -258,7 +263,7 @@ class TaskQueue:
         self._wake.clear()
         self._is_waited_for = True
         if not (self._tuples or stop.is_set()):
-            self._wake.wait()
+            self._wait_for(self._wake, None)
         self._is_waited_for = False
 
     def wake(self) -> None:

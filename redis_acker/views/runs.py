@@ -76,13 +76,11 @@ def read_run(acker: Acker, spout: str) -> RunView | None:
             f"The run of spout {spout!r} was written by another version (format {about.format}, this one has "
             f"{FORMAT}): look at it with that version, or drop it with `redis-acker runs drop`."
         )
-    keys = acker.shards.keys[0]
-    holder: bytes | None = acker.shards.ask(0, "GET", keys.lease(number))
-    left_ms = int(acker.shards.ask(0, "PTTL", keys.progress(number)))
+    left_ms = acker.shards.progress_left_ms(number)
     return RunView(
         about,
         partitions,
-        holder.decode(errors="replace") if holder else None,
+        acker.shards.lease_holder(number),
         left_ms if left_ms >= 0 else None,
         acker.shards.time_ms(0),
     )

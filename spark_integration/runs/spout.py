@@ -38,7 +38,6 @@ class RunSpout:
         """run: names the run in whose notes the rows of messages that are given up are kept."""
         self._acker, self._name, self._policy, self._run = acker, name, policy, run
         self.number = acker.spout_number(name)
-        self._note_key = acker.shards.keys[0].run(self.number)
         self._noted_roots = ""
         self.first_sequence = 0
         """Of the roots that are noted."""
@@ -53,7 +52,7 @@ class RunSpout:
         self._is_held = True
         self._book = RetryBook(self._acker, self._name)
         self._retries: dict[MessageId, Retry] = self._book.load()
-        if left := self._on_note("GET"):
+        if left := self._acker.shards.run_note(self.number):
             first_sequence, count, block_size = map(int, left.split())
             roots = roots_at(self.number, first_sequence, np.arange(count), block_size)
             self._acker.fail(roots, component=RUN, error="the run died before its job was done")
@@ -88,19 +87,15 @@ class RunSpout:
         """Names the roots that the next run fails at once if this one dies."""
         self.first_sequence = sequence_of(int(roots[0]))
         self._noted_roots = f"{self.first_sequence} {len(roots)} {self._acker.settings.block_size}"
-        self._on_note("SET", self._noted_roots)
+        self._acker.shards.put_run_note(self.number, self._noted_roots)
 
     def forget_roots(self) -> None:
-        self._on_note("DEL")
+        self._acker.shards.delete_run_note(self.number)
 
     def close(self) -> None:
-        if self._noted_roots and self._on_note("GET") == self._noted_roots.encode():
+        if self._noted_roots and self._acker.shards.run_note(self.number) == self._noted_roots.encode():
             self.forget_roots()
         self._lease.give_up()
-
-    def _on_note(self, command: str, *args: str) -> bytes | None:
-        found: bytes | None = self._acker.shards.ask(0, command, self._note_key, *args)
-        return found
 
     def counts(self) -> tuple[int, int]:
         """How many roots have completed and failed since the lease was taken."""

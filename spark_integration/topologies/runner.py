@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from redis_acker.clock import SystemClock
 from redis_acker.components.bolt import AckBuffer
 from redis_acker.components.component import ComponentCounters
 from redis_acker.components.tuples import Tuple
-from redis_acker.driver.driver import DriverOptions
-from redis_acker.errors import ServerUnavailable
+from redis_acker.driver.driver import DriverOptions, clock_of
+from redis_acker.errors import BadInput, ServerUnavailable
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array
 from redis_acker.store.streams import Cause
@@ -56,6 +57,11 @@ class SparkRunner(Runner):
         """acker=None switches tracking off. The options are those of LocalRunner.
 
         max_pending also bounds a micro-batch: it holds at most so many messages of each spout task."""
+        if not isinstance(clock_of(acker, options.get("clock")), SystemClock):
+            raise BadInput(
+                "SparkRunner does not work in simulated time: its bolts run in executors, which have a time of their "
+                "own. Test the timeouts of a topology with LocalRunner."
+            )
         self._plan = make_plan(topology)
         self._jobs = Jobs(spark, self._plan)
         self._gatherer = Gatherer(self._plan, self._refuse)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import pytest
 
 from redis_acker import SpoutDriver, TaskContext
+from redis_acker.clock import SystemClock
 from redis_acker.errors import ServerUnavailable, SpoutTaken
-from redis_acker.store import lease as lease_module
 from redis_acker.store.lease import Lease
 from tests.driver.conftest import NewWorld
 from tests.driver.faults import unavailable, watched_acker
@@ -167,7 +167,7 @@ def test_a_lease_that_ran_out_unnoticed_is_taken_again(new_world: NewWorld) -> N
 
 def test_a_lease_is_renewed_three_times_while_it_lasts(new_world: NewWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1_000.0
-    monkeypatch.setattr(lease_module, "_now_s", lambda: now_s)
+    monkeypatch.setattr(SystemClock, "uptime_s", lambda self: now_s)
     world = new_world()
     points = unavailable(lambda number, where: False)
     lease = Lease(watched_acker(world.new_acker(), points), SPOUT, for_ms=9_000)
@@ -185,7 +185,7 @@ def test_a_driver_that_was_taken_over_stops_with_the_name_of_the_other(
     new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 0.0
-    monkeypatch.setattr(lease_module, "_now_s", lambda: now_s)
+    monkeypatch.setattr(SystemClock, "uptime_s", lambda self: now_s)
     world = new_world({1: "complete"})
     first = open_driver(world)
     now_s += 60

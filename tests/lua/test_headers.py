@@ -9,7 +9,7 @@ import pytest
 import redis_acker
 from redis_acker.store.keys import ShardKeys
 from redis_acker.store.scripts import assemble
-from tests.fake import fake_redis
+from redis_acker.testing import fake_redis
 from tests.lua.headers import Header, code, libraries, parse, scripts
 
 SHARD_ARGS = 3

@@ -134,7 +134,8 @@ def promote_replica(world: World) -> None:
     """The primary is lost; its replica, which may lack the last writes, takes its place. After that there is none."""
     assert world.sentinels
     if len(world.servers) == 1:
-        return kill_connections(world)
+        kill_connections(world)
+        return
     world.servers.remove(world.sentinels.master)
     world.sentinels.kill_master()
     world.sentinels.wait_for_failover()

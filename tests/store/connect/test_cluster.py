@@ -1,12 +1,9 @@
 """A ledger on a Redis Cluster."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
-import redis
 from redis.cluster import RedisCluster
-from redis.crc import key_slot
 
 from redis_acker import Acker, new_edges
 from redis_acker.errors import AccessDenied, BadInput, ServerUnavailable
