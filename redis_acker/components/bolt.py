@@ -134,6 +134,13 @@ class OutputCollector:
 
     def _link(self, parents: list[Tuple]) -> Anchors:
         """Draws a new edge from each parent: it enters the parent's ack val and the child's anchors."""
+        if len(parents) == 1:  # as a rule
+            (parent,) = parents
+            if not parent.anchors.edges:
+                return NO_ANCHORS
+            edge = self._new_edge()
+            parent.child_edges ^= edge
+            return Anchors.trusted(dict.fromkeys(parent.anchors.edges, edge))
         edges: dict[int, int] = {}
         for parent in parents:
             if parent.anchors.edges:
@@ -150,21 +157,18 @@ class AckBuffer:
     def __init__(self, acker: Acker | None) -> None:
         self._acker = acker
         self._gathering, self._sending = threading.Lock(), threading.Lock()
-        self._roots: list[int] = []
-        self._ack_vals: list[int] = []
+        self._acks: deque[tuple[dict[int, int], int]] = deque()
+        """Edges of tuples and those of their children: a deque needs no lock, and flush() folds them all at once."""
         self._fails: dict[Cause, list[int]] = {}
         self._unsent: deque[_FailsToSend | _AcksToSend] = deque()
 
     def __len__(self) -> int:
         """Acks, and causes of fails, gathered since the last flush."""
-        return len(self._roots) + len(self._fails)
+        return len(self._acks) + len(self._fails)
 
     def ack(self, anchors: Anchors, child_edges: int) -> None:
-        if self._acker:
-            with self._gathering:
-                for root, edge in anchors.edges.items():
-                    self._roots.append(root)
-                    self._ack_vals.append(edge ^ child_edges)
+        if self._acker and anchors.edges:
+            self._acks.append((anchors.edges, child_edges))
 
     def fail(self, anchors: Anchors, cause: Cause) -> None:
         if self._acker and anchors:
@@ -177,7 +181,7 @@ class AckBuffer:
     def flush(self) -> int:
         """Sends everything, and returns how many roots came to their final event by that. An error loses nothing: the
         next flush sends the rest, under the same token."""
-        if self._acker is None or not (self._roots or self._fails or self._unsent):
+        if self._acker is None or not (self._acks or self._fails or self._unsent):
             return 0
         final = 0
         with self._sending:
@@ -189,10 +193,11 @@ class AckBuffer:
 
     def _pack(self) -> None:
         with self._gathering:
-            roots, ack_vals, fails = self._roots, self._ack_vals, self._fails
-            self._roots, self._ack_vals, self._fails = [], [], {}
+            fails, self._fails = self._fails, {}
         self._unsent.extend(_FailsToSend(failed, cause) for cause, failed in fails.items())
-        if roots:
+        if acks := [self._acks.popleft() for _ in range(len(self._acks))]:
+            roots = [root for edges, _ in acks for root in edges]
+            ack_vals = [edge ^ child_edges for edges, child_edges in acks for edge in edges.values()]
             self._unsent.append(_AcksToSend(np.array(roots, dtype=np.uint64), np.array(ack_vals, dtype=np.uint64)))
 
 

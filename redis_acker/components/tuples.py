@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -146,16 +146,20 @@ class Tuple:
 
 
 class Edges:
-    """Draws random edge ids, many at a time. A forked process draws its own."""
+    """Draws random edge ids, many at a time. Threads may share it, and a forked process draws its own."""
 
-    def __init__(self) -> None:
-        self._drawn: list[int] = []
-        self._pid = 0
+    _drawn: ClassVar[list[int]] = []
 
     def __call__(self) -> int:
-        if not self._drawn or self._pid != os.getpid():
-            self._drawn, self._pid = new_edges(_EDGES_AT_ONCE).tolist(), os.getpid()
-        return self._drawn.pop()
+        while True:
+            try:
+                return self._drawn.pop()
+            except IndexError:
+                self._drawn.extend(new_edges(_EDGES_AT_ONCE).tolist())
+
+
+if hasattr(os, "register_at_fork"):  # everywhere but on Windows, which has no fork
+    os.register_at_fork(after_in_child=Edges._drawn.clear)
 
 
 def _is_word(value: Any) -> bool:

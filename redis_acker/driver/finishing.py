@@ -48,7 +48,9 @@ class Teller:
         self._spout.commit()
         for life in told:
             life.retry = life.letter = None
-            self._messages.move(life, None if life.message else State.FINISHED)
+            if life.message is None:
+                self._messages.move(life, State.FINISHED)
+        self._messages.move_all(State.TOLD, None)
 
 
 class Finisher:

@@ -32,7 +32,7 @@ class Lease:
         self._number = acker.spout_number(spout)
         self._for_ms = for_ms
         self._owner = f"{who}{socket.gethostname()} pid {os.getpid()} {os.urandom(4).hex()}"
-        self._renewed_s = float("-inf")
+        self._renew_at_s = float("-inf")
 
     def take(self, *, wait: bool, stop: threading.Event) -> bool:
         """Takes the lease. If another holds it, waits for its end or raises SpoutTaken. False if told to stop."""
@@ -64,7 +64,7 @@ class Lease:
     def renew(self) -> None:
         """Asks the server a few times per lease, however often it is called. Raises SpoutTaken if another has taken
         over: call it before everything that the other may do too, so that a driver that was paused stops in time."""
-        if _now_s() - self._renewed_s < self._for_ms / 3000:
+        if _now_s() < self._renew_at_s:
             return
         try:
             holder, _ = self._ask()
@@ -87,7 +87,7 @@ class Lease:
     def _ask(self) -> tuple[str, int]:
         asked_s = _now_s()
         holder, left_ms = self._shards.lease(self._number, self._owner, self._for_ms)
-        self._renewed_s = asked_s
+        self._renew_at_s = asked_s + self._for_ms / 3000
         return holder, left_ms
 
 

@@ -74,7 +74,7 @@ class TaskRouter:
                 f"{self._component!r} emits to stream {stream!r}, which it does not declare: it has "
                 f"{list(self._fields)}."
             )
-        if isinstance(values, (str, bytes, Mapping, Set)) or not hasattr(values, "__len__"):
+        if type(values) not in _LISTS and not _is_list(values):
             raise BadInput(f"{self._component!r} emits {values!r}, which is not a list of values: put it into one.")
         if fields and len(fields) != len(values):
             raise BadInput(
@@ -94,6 +94,11 @@ def task_of_key(key: Sequence[Any], parallelism: int) -> int:
 
 
 _FIRST = range(1)
+_LISTS = frozenset({tuple, list})
+
+
+def _is_list(values: Any) -> bool:
+    return hasattr(values, "__len__") and not isinstance(values, (str, bytes, Mapping, Set))
 
 
 def _only(task: int) -> range:

@@ -16,8 +16,9 @@ from redis_acker.store.acker import Acker
 from redis_acker.topology.held import HeldTuples
 from redis_acker.topology.routing import TaskRouter
 
-FLUSH_AFTER = 500
-"""Acks and fails that a task gathers before it sends them; when it has nothing else to do, it sends them at once."""
+FLUSH_AFTER = 1000
+"""Tuples that a task works on before it sends its acks and fails; when it has nothing else to do, it sends them at once.
+"""
 
 QUEUED = "it has waited in the queue of {name} for {age_s:.1f} s"
 HELD = "{name} was given it {age_s:.1f} s ago and has neither acked nor failed it"
@@ -168,7 +169,7 @@ class Worker:
                 else:
                     self._make_room(tup)
                 self._execute(tup)
-                if len(task.buffer) >= FLUSH_AFTER:
+                if self._taken % FLUSH_AFTER == 0:
                     task.flush()
             self.bolt.cleanup()
         finally:
