@@ -194,7 +194,8 @@ class AckBuffer:
     def _pack(self) -> None:
         with self._gathering:
             fails, self._fails = self._fails, {}
-        self._unsent.extend(_FailsToSend(failed, cause) for cause, failed in fails.items())
+        if fails:
+            self._unsent.append(_FailsToSend([(roots, cause) for cause, roots in fails.items()]))
         if acks := [self._acks.popleft() for _ in range(len(self._acks))]:
             roots = [root for edges, _ in acks for root in edges]
             ack_vals = [edge ^ child_edges for edges, child_edges in acks for edge in edges.values()]
@@ -203,12 +204,10 @@ class AckBuffer:
 
 @dataclass
 class _FailsToSend:
-    roots: list[int]
-    cause: Cause
+    fails: list[tuple[list[int], Cause]]
 
     def send(self, acker: Acker) -> int:
-        cause = self.cause
-        return acker.fail(self.roots, component=cause.component, error=cause.error, fatal=cause.fatal).failed
+        return acker.fail_all(self.fails).failed
 
 
 @dataclass

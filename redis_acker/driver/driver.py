@@ -207,19 +207,25 @@ class SpoutDriver:
         if not self.open(stop):
             return
         try:
-            pause_s = next_events_s = 0.0
+            pause_s, read_s = 0.0, float("-inf")
             while not stop.is_set():
                 was_woken = self._wake.wait(pause_s)
                 self._wake.clear()
-                wants_events = was_woken or self._messages.needs_events() or time.monotonic() >= next_events_s
-                if wants_events:
-                    next_events_s = time.monotonic() + EVENTS_EVERY_S
+                now_s = time.monotonic()
+                if wants_events := was_woken or now_s - read_s >= self._read_every_s():
+                    read_s = now_s
                 if self._try_step(events=wants_events):
                     pause_s = 0.0
                 else:
                     pause_s = min(max(2 * pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
         finally:
             self.close()
+
+    def _read_every_s(self) -> float:
+        """How often to look for final events that nobody has woken the driver for."""
+        if self._finisher and self._finisher.has_more:
+            return 0.0
+        return SHORTEST_PAUSE_S if self._messages.needs_events() else EVENTS_EVERY_S
 
     def wake(self) -> None:
         """Ends the pause of run(): there are final events, or there is room. Other threads may call it."""

@@ -20,6 +20,10 @@ from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array, indexes_of, new_edges
 from redis_acker.store.lease import Lease
 
+STOCKED_BLOCKS = 64
+"""Blocks of roots that a driver allocates at once. A batch that fits into one block takes the next of them; without
+them, a spout with few messages at a time would ask the store for roots as often as for anything else."""
+
 
 @dataclass(frozen=True)
 class _UnansweredInit:
@@ -75,6 +79,8 @@ class Emitter:
         self._batch: _UnansweredInit | None = None
         self._outbox: deque[tuple[Any, Message, Anchors]] = deque()
         """Deliveries, several for one message: it is PENDING or UNTRACKED by now, or has no id."""
+        self._stock: list[U64Array] = []
+        """Blocks of roots that have never been pending."""
 
     def is_idle(self) -> bool:
         """Whether there is nothing to emit and every message is over. Other threads may ask."""
@@ -148,11 +154,20 @@ class Emitter:
 
     def _allocate(self, lives: list[Life], targets_of: list[list[Any]]) -> _UnansweredInit:
         assert self._acker is not None
-        roots = self._acker.allocate(self._name, len(lives))
+        roots = self._new_roots(self._acker, len(lives))
         for life, root in zip(lives, roots.tolist(), strict=True):
             life.root, life.attempt, life.is_adopted = root, life.next_attempt, False
         edges = new_edges(sum(map(len, targets_of)))
         return _UnansweredInit(self._clock(), lives, targets_of, roots, edges)
+
+    def _new_roots(self, acker: Acker, count: int) -> U64Array:
+        block_size = acker.settings.block_size
+        if count > block_size:
+            return acker.allocate(self._name, count)
+        if not self._stock:
+            roots = acker.allocate(self._name, STOCKED_BLOCKS * block_size)
+            self._stock = np.split(roots, STOCKED_BLOCKS)[::-1]
+        return self._stock.pop()[:count]
 
     def _send(self) -> bool:
         """Makes the batch pending, then delivers it. False if there is none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from redis_acker.components.tuples import DEFAULT_STREAM
@@ -17,6 +17,10 @@ from redis_acker.store.streams import Failure
 
 MAX_PAYLOAD_BYTES = 64_000
 """A dead letter keeps the values of its message if their JSON is no longer than this."""
+
+LETTERS_AT_ONCE = 100
+MOST_LETTER_BYTES = 256_000
+"""Dead letters that are stored by one call: so many, or as many as have this many bytes."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Retry:
         return self.history[-1].attempt if self.history else 0
 
     def to_json(self) -> str:
-        data: dict[str, Any] = {"due_ms": self.due_ms, "history": [asdict(one) for one in self.history]}
+        data: dict[str, Any] = {"due_ms": self.due_ms, "history": [vars(one) for one in self.history]}
         if self.payload is not None:
             data |= {"payload": self.payload, "stream": self.stream}
         return json.dumps(data)
@@ -148,7 +152,8 @@ class DeadLetter:
     """False: the source could not read it. Its payload is then what the source found, and cannot be emitted."""
 
     def to_json(self) -> str:
-        return json.dumps({**asdict(self), "message_id": id_to_text(self.message_id)})
+        history = [vars(one) for one in self.history]
+        return json.dumps({**vars(self), "message_id": id_to_text(self.message_id), "history": history})
 
     @classmethod
     def from_json(cls, spout: str, name: bytes, text: bytes) -> DeadLetter:
@@ -258,16 +263,35 @@ class RetryBook:
         retry = request.retry.to_json() if is_news else ""
         self._shards.accept(self._number, id_to_text(request.message_id), request.text, retry)
 
-    def bury(self, letter: DeadLetter) -> None:
-        """Stores a dead letter, in place of an older one of the same message.
+    def bury(self, *letters: DeadLetter) -> None:
+        """Stores dead letters of different messages, each in place of an older one of the same message.
 
         A letter of the same failure stays: its driver knew more, and was killed before it told the source.
         """
-        name = id_to_text(letter.message_id)
-        stored = self._dead.get(name)
+        for at in range(0, len(letters), LETTERS_AT_ONCE):
+            named = {id_to_text(letter.message_id): letter for letter in letters[at : at + LETTERS_AT_ONCE]}
+            stored = zip(named.items(), self._dead.get_all(list(named)), strict=True)
+            new = ((name, letter.to_json()) for (name, letter), text in stored if not self._holds(name, letter, text))
+            self._shards.bury(self._number, _parts(new))
+
+    def _holds(self, name: str, letter: DeadLetter, stored: bytes | None) -> bool:
+        """Whether what is stored is a letter of the same failure. What cannot be read makes room."""
         try:
-            if stored and DeadLetter.from_json(self._spout, name.encode(), stored).history[-1] == letter.history[-1]:
-                return
+            if stored is None:
+                return False
+            return DeadLetter.from_json(self._spout, name.encode(), stored).history[-1] == letter.history[-1]
         except Unreadable as error:
             self._quarantine.set_aside_field(self._dead, name.encode(), stored or b"", error)
-        self._shards.bury(self._number, name, letter.to_json())
+            return False
+
+
+def _parts(letters: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """Letters in parts for one script call each, which must not keep the server for long."""
+    part: list[tuple[str, str]] = []
+    for letter in letters:
+        part.append(letter)
+        if sum(len(text) for _, text in part) >= MOST_LETTER_BYTES:
+            yield part
+            part = []
+    if part:
+        yield part

@@ -17,8 +17,8 @@ from redis_acker.topology.held import HeldTuples
 from redis_acker.topology.routing import TaskRouter
 
 FLUSH_AFTER = 1000
-"""Tuples that a task works on before it sends its acks and fails; when it has nothing else to do, it sends them at once.
-"""
+"""Tuples that a task works on before it sends its acks and fails; when it has nothing else to do, it sends them at
+once."""
 
 QUEUED = "it has waited in the queue of {name} for {age_s:.1f} s"
 HELD = "{name} was given it {age_s:.1f} s ago and has neither acked nor failed it"
