@@ -1,5 +1,7 @@
 # The public names: type checkers read them here, and __init__.py where to find each when it is first used.
 
+from redis_acker.components.batch_bolt import BatchBolt as BatchBolt
+from redis_acker.components.batch_bolt import to_arrow as to_arrow
 from redis_acker.components.bolt import BasicBolt as BasicBolt
 from redis_acker.components.bolt import Bolt as Bolt
 from redis_acker.components.bolt import OutputCollector as OutputCollector

@@ -67,17 +67,24 @@ def execute(bolt: Bolt, collector: OutputCollector, tup: Tuple) -> None:
     try:
         bolt.execute(tup)
     except (Exception, CancelledError) as error:
-        name = collector.component
-        if tup.outcome:
-            # Too late to fail it: the log is the only place left to say so.
-            log.error("Bolt %s raised an error after %s was %s.\n%s", name, tup, tup.outcome, traceback_of(error))
-            return
-        cause = Cause.of(name, error)
+        fail_open(collector, [tup], error)
+
+
+def fail_open(collector: OutputCollector, tuples: Sequence[Tuple], error: BaseException) -> None:
+    """Fails those of the tuples that are not finished, for an error of the bolt that works on them."""
+    name, cause = collector.component, Cause.of(collector.component, error)
+    unfinished = [tup for tup in tuples if not tup.outcome]
+    for tup in unfinished:
         collector.fail(tup, cause.error, fatal=cause.fatal)
-        if not isinstance(error, FailedTuple):
-            log.warning("Bolt %s raised an error, which fails %s.\n%s", name, tup, traceback_of(error))
-        elif not tup.anchors:
-            log.warning("Bolt %s failed %s, which is in no tree, so nothing replays it: %s", name, tup, cause.error)
+    shown = tuples[0] if len(tuples) == 1 else f"{len(unfinished)} of {len(tuples)} tuples"
+    if not unfinished:
+        # Too late to fail anything: the log is the only place left to say so.
+        done = f"{shown} was {tuples[0].outcome}" if len(tuples) == 1 else f"all {len(tuples)} tuples were finished"
+        log.error("Bolt %s raised an error after %s.\n%s", name, done, traceback_of(error))
+    elif not isinstance(error, FailedTuple):
+        log.warning("Bolt %s raised an error, which fails %s.\n%s", name, shown, traceback_of(error))
+    elif not any(tup.anchors for tup in unfinished):
+        log.warning("Bolt %s failed %s, which is in no tree, so nothing replays it: %s", name, shown, cause.error)
 
 
 class OutputCollector:

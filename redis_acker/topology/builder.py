@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from redis_acker.components.batch_bolt import BatchBolt
 from redis_acker.components.bolt import Bolt
 from redis_acker.components.component import Component
 from redis_acker.components.spout import Spout
@@ -64,6 +65,8 @@ class TopologyBuilder:
             raise BadTopology(f"Bolt {name!r} must be an object of a class derived from Bolt, not {bolt!r}.")
         if tick_every_s is not None and not _is_positive(tick_every_s):
             raise BadTopology(f"tick_every_s of {name!r} must be a number of seconds above 0, not {tick_every_s!r}.")
+        if isinstance(bolt, BatchBolt):
+            _check_batches(name, bolt, tick_every_s)
         spec = self._add(name, bolt, parallelism)
         spec.tick_every_s = tick_every_s
         return BoltDeclarer(spec)
@@ -75,7 +78,7 @@ class TopologyBuilder:
             raise BadTopology(f"{SYSTEM!r} is the name of the runner itself: choose another.")
         if name in self._components:
             raise BadTopology(f"There is a component {name!r} already: give each its own name.")
-        if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
+        if not _is_whole(parallelism):
             raise BadTopology(f"The parallelism of {name!r} must be a whole number from 1, not {parallelism!r}.")
         self._components[name] = ComponentSpec(name, component, parallelism)
         return self._components[name]
@@ -135,6 +138,20 @@ def _check_input(bolt: ComponentSpec, grouping: Grouping, specs: dict[str, Compo
                 f"Bolt {bolt.name!r} groups {upstream.name!r} by field {name!r}, but stream {grouping.stream!r} has "
                 f"the fields {list(fields)}."
             )
+
+
+def _check_batches(name: str, bolt: BatchBolt, tick_every_s: float | None) -> None:
+    if not _is_whole(bolt.batch_size):
+        raise BadTopology(f"batch_size of {name!r} must be a whole number from 1, not {bolt.batch_size!r}.")
+    if tick_every_s is not None:
+        raise BadTopology(
+            f"Bolt {name!r} is a BatchBolt and gets no tick tuples: it is given what waits, however little, and holds "
+            "nothing back. Leave out tick_every_s, or derive it from Bolt."
+        )
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
 
 
 def _is_positive(seconds: Any) -> bool:

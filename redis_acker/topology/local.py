@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from redis_acker.components.bolt import Bolt
 from redis_acker.components.component import ComponentCounters
+from redis_acker.components.tuples import Tuple
 from redis_acker.driver.driver import DriverOptions
 from redis_acker.store.acker import Acker
 from redis_acker.store.streams import Cause
@@ -87,9 +88,8 @@ class LocalRunner(Runner):
 
     def _doing(self, thread: str) -> str:
         for task in self._tasks:
-            tup = task.in_hands()
-            if task.name == thread and tup:
-                return f"it has worked on {tup} for {task.at_work_s():.1f} s"
+            if task.name == thread and (now := task.in_hands()):
+                return f"it has worked on {_shown(now)} for {task.at_work_s():.1f} s"
         return super()._doing(thread)
 
     def _flush_often(self, stop: threading.Event) -> None:
@@ -109,11 +109,11 @@ class LocalRunner(Runner):
             for tup in task.queue.snapshot():
                 roots.update(tup.anchors)
             if now := task.in_hands():
-                at_work_s = task.at_work_s()
+                at_work_s, anchors = task.at_work_s(), [root for tup in now for root in tup.anchors]
                 if at_work_s < timeout_s * HANDS_SHARE:
-                    roots.update(now.anchors)
+                    roots.update(anchors)
                 elif at_work_s >= timeout_s:
-                    hung.update(now.anchors)
+                    hung.update(anchors)
         return list(roots - hung)
 
     def _replace_what_hangs(self, timeout_s: float) -> None:
@@ -123,18 +123,23 @@ class LocalRunner(Runner):
             if (in_prepare_s := task.in_prepare_s()) >= timeout_s and task not in self._unprepared:
                 self._unprepared.append(task)
                 log.error("Bolt %s is in prepare() for %.1f s, and its queue waits.", task.name, in_prepare_s)
-            tup, at_work_s = task.in_hands(), task.at_work_s()
-            if tup is None or at_work_s < timeout_s:
+            now, at_work_s = task.in_hands(), task.at_work_s()
+            if not now or at_work_s < timeout_s:
                 continue
-            if task.is_over(tup) or (not tup.anchors and at_work_s >= HANGS_AFTER * timeout_s):
+            tracked = [tup for tup in now if tup.anchors]
+            if all(map(task.is_over, tracked)) and (tracked or at_work_s >= HANGS_AFTER * timeout_s):
                 log.error(
                     "Bolt %s hangs: it has worked on %s for %.1f s. A new copy of it takes over its queue.",
                     task.name,
-                    tup,
+                    _shown(now),
                     at_work_s,
                 )
                 task.replace_worker()
                 self._threads.replace(task.name, task.run)
+
+
+def _shown(tuples: Sequence[Tuple]) -> str:
+    return str(tuples[0]) if len(tuples) == 1 else f"{len(tuples)} tuples"
 
 
 def _tick_often(every_s: float, tasks: list[BoltTask], stop: threading.Event) -> None:
