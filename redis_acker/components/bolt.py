@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from redis_acker.components.component import Component, ComponentCounters, Router, TaskContext
+from redis_acker.components.component import BoltRouter, Component, ComponentCounters, TaskContext, TaskId
 from redis_acker.components.tuples import DEFAULT_STREAM, NO_ANCHORS, Anchors, Edges, Tuple
 from redis_acker.errors import AckerError, BadInput, FailedTuple, TupleFinished, traceback_of
 from redis_acker.store.acker import Acker
@@ -43,13 +43,14 @@ class Bolt(Component):
 class BasicBolt(Bolt):
     """A bolt that only says what to emit: what it emits is anchored to the tuple at hand, which is acked afterwards."""
 
-    def process(self, tup: Tuple, emit: Callable[..., None]) -> None:
-        """Works on a tuple; emit(value, ..., stream=...) sends values on. Raise FailedTuple to fail it."""
+    def process(self, tup: Tuple, emit: Callable[..., Any]) -> None:
+        """Works on a tuple; emit(value, ..., stream=...) sends values on, and returns the tasks that get them. Raise
+        FailedTuple to fail it."""
         raise NotImplementedError
 
     def execute(self, tup: Tuple) -> None:
-        def emit(*values: Any, stream: str = DEFAULT_STREAM) -> None:
-            self.collector.emit(values, anchors=tup, stream=stream)
+        def emit(*values: Any, stream: str = DEFAULT_STREAM) -> list[TaskId]:
+            return self.collector.emit(values, anchors=tup, stream=stream)
 
         self.process(tup, emit)
         self.collector.ack(tup)
@@ -91,7 +92,7 @@ class OutputCollector:
     """What a bolt holds to emit, ack, fail and extend. It counts what it does. Threads of the bolt may share it."""
 
     def __init__(
-        self, component: str, router: Router, buffer: AckBuffer, new_edge: Callable[[], int] | None = None
+        self, component: str, router: BoltRouter, buffer: AckBuffer, new_edge: Callable[[], int] | None = None
     ) -> None:
         self.component = component
         self.counters = ComponentCounters()
@@ -102,16 +103,38 @@ class OutputCollector:
 
     def emit(
         self, values: Sequence[Any], *, anchors: Tuple | Sequence[Tuple] = (), stream: str = DEFAULT_STREAM
-    ) -> int:
+    ) -> list[TaskId]:
         """Emits values to every task that listens, one edge each. Anchored to tuples, they join their trees; anchored
-        to none, they are outside every tree. Returns the number of deliveries."""
+        to none, they are outside every tree. Returns the tasks that get them."""
+        return self._emit(values, anchors, stream, None)
+
+    def emit_direct(
+        self,
+        task: TaskId,
+        values: Sequence[Any],
+        *,
+        anchors: Tuple | Sequence[Tuple] = (),
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emits values to one task of a bolt that listens with a direct grouping."""
+        if not isinstance(task, tuple) or len(task) != 2:
+            raise BadInput(f"emit_direct() takes one of direct_tasks(), not {task!r}.")
+        self._emit(values, anchors, stream, task)
+
+    def direct_tasks(self, stream: str = DEFAULT_STREAM) -> list[TaskId]:
+        """The tasks that emit_direct() can reach on a stream."""
+        return self._router.direct_tasks(stream)
+
+    def _emit(
+        self, values: Sequence[Any], anchors: Tuple | Sequence[Tuple], stream: str, to: TaskId | None
+    ) -> list[TaskId]:
         with self._lock:
             parents = _open_tuples(anchors, "anchored to")
-            targets = self._router.targets(stream, values)
+            targets = self._router.targets(stream, values, to)
             for target in targets:
                 self._router.deliver(target, values, stream, self._link(parents))
             self.counters.emitted += 1
-        return len(targets)
+        return targets
 
     def hand_over(self, anchors: Tuple | Sequence[Tuple]) -> Anchors:
         """Anchors for one delivery to another program, to send in its header. That program acks it."""

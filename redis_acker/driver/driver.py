@@ -93,7 +93,9 @@ class SpoutDriver:
         if max_pending < 1:
             raise BadInput(f"max_pending must be at least 1, not {max_pending!r}.")
         self.name = name
-        self._spout, self._acker, self._router = spout, acker, router
+        self.spout = spout
+        """The object it was given, which it alone calls while it runs."""
+        self._acker, self._router = acker, router
         self._context = context or TaskContext(name, 0, 1)
         self._max_pending, self._retries = max_pending, retries or RetryPolicy()
         self._own_timeout_ms = own_timeout_ms or OWN_TIMEOUT_FACTOR * (acker.settings.timeout_ms if acker else 0)
@@ -121,7 +123,7 @@ class SpoutDriver:
             self._lease = lease
             lease.renew()
             self._spout_is_open = True
-            self._spout.open(self._context)
+            self.spout.open(self._context)
             self._build(lease)
         except BaseException:
             self.close()
@@ -133,7 +135,7 @@ class SpoutDriver:
         self._messages = messages = Messages(self._live_roots)
         reporter, name, clock, own_timeout_ms = self._reporter, self.name, self._clock, self._own_timeout_ms
         book = RetryBook(self._acker, name) if self._acker else None
-        self._teller = teller = Teller(self._spout, messages, lease, book)
+        self._teller = teller = Teller(self.spout, messages, lease, book)
         self._finisher: Finisher | None = None
         if self._acker and book:
             self._adopt(self._acker, book, lease)
@@ -152,7 +154,7 @@ class SpoutDriver:
                 clock=clock,
             )
         intake = Intake(
-            self._spout,
+            self.spout,
             messages,
             lease,
             teller,
@@ -243,7 +245,7 @@ class SpoutDriver:
         events=False leaves out all but new messages and replays whose pause is over."""
         assert self._lease is not None
         self._lease.renew()
-        self._spout.keep_alive()
+        self.spout.keep_alive()
         busy = False
         try:
             self._teller.commit()  # in case an error prevented it
@@ -271,7 +273,7 @@ class SpoutDriver:
         """Closes the source and gives up the lease. What is pending stays so, for the next driver."""
         try:
             if self._spout_is_open:
-                self._spout.close()
+                self.spout.close()
         finally:
             if self._lease:
                 self._lease.give_up()

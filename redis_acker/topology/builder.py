@@ -12,7 +12,7 @@ from redis_acker.components.component import Component
 from redis_acker.components.spout import Spout
 from redis_acker.components.tuples import DEFAULT_STREAM, SYSTEM
 from redis_acker.errors import BadTopology
-from redis_acker.topology.routing import Grouping, Kind
+from redis_acker.topology.routing import CustomGrouping, Grouping, Kind
 from redis_acker.topology.topology import ComponentSpec, Topology
 
 
@@ -38,8 +38,33 @@ class BoltDeclarer:
         """All tuples go to the first task."""
         return self._add(component, stream, "global")
 
-    def _add(self, component: str, stream: str, kind: Kind, names: tuple[str, ...] = ()) -> BoltDeclarer:
-        self._spec.inputs.append(Grouping(component, stream, kind, names))
+    def local_or_shuffle(self, component: str, *, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """As shuffle: in a LocalRunner all tasks are in the emitter's process, and on Spark none is known to be."""
+        return self.shuffle(component, stream=stream)
+
+    def direct(self, component: str, *, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """The bolt that emits chooses the task, with emit_direct()."""
+        return self._add(component, stream, "direct")
+
+    def custom(self, component: str, grouping: CustomGrouping, *, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """The grouping chooses the tasks."""
+        if not isinstance(grouping, CustomGrouping):
+            raise BadTopology(
+                f"A custom grouping of {self._spec.name!r} must be an object of a class derived from CustomGrouping, "
+                f"not {grouping!r}."
+            )
+        return self._add(component, stream, "custom", custom=grouping)
+
+    def _add(
+        self,
+        component: str,
+        stream: str,
+        kind: Kind,
+        names: tuple[str, ...] = (),
+        *,
+        custom: CustomGrouping | None = None,
+    ) -> BoltDeclarer:
+        self._spec.inputs.append(Grouping(component, stream, kind, names, custom))
         return self
 
 
@@ -97,6 +122,8 @@ class TopologyBuilder:
                 raise BadTopology(f"Bolt {spec.name!r} listens to nothing: add shuffle(), fields(), all(), global_().")
             for grouping in spec.inputs:
                 _check_input(spec, grouping, specs)
+                if grouping.kind == "direct":
+                    _check_direct(spec, grouping, topology)
         return topology
 
 
@@ -138,6 +165,20 @@ def _check_input(bolt: ComponentSpec, grouping: Grouping, specs: dict[str, Compo
                 f"Bolt {bolt.name!r} groups {upstream.name!r} by field {name!r}, but stream {grouping.stream!r} has "
                 f"the fields {list(fields)}."
             )
+
+
+def _check_direct(bolt: ComponentSpec, grouping: Grouping, topology: Topology) -> None:
+    if topology.components[grouping.component].is_spout:
+        raise BadTopology(
+            f"Bolt {bolt.name!r} listens to {grouping.component!r} with a direct grouping, but a spout does not choose "
+            "tasks: put a bolt in between that does, or use custom()."
+        )
+    kinds = {one.kind for _, one in topology.listeners(grouping.component, grouping.stream)}
+    if len(kinds) > 1:
+        raise BadTopology(
+            f"Stream {grouping.stream!r} of {grouping.component!r} has listeners with groupings {sorted(kinds)}, but "
+            "what is emitted directly goes to one task: let all be direct, or use another stream for the others."
+        )
 
 
 def _check_batches(name: str, bolt: BatchBolt, tick_every_s: float | None) -> None:

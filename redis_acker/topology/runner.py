@@ -72,6 +72,10 @@ class Runner(ABC):
             )
             for context, router in zip(self._spouts, self._spout_routers, strict=True)
         ]
+        self.spouts: dict[str, list[SpoutDriver]] = {spec.name: [] for spec in topology.spouts}
+        """The tasks of each spout. Each has its copy of the spout as `spout`."""
+        for context, driver in zip(self._spouts, self.drivers, strict=True):
+            self.spouts[context.component].append(driver)
         self._threads.stop.wakers.append(self._wake_drivers)
 
     # -- what subclasses add ---------------------------------------------------------------------------------------
