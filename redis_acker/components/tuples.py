@@ -97,7 +97,17 @@ NO_ANCHORS = Anchors()
 class Tuple:
     """Values with the names of their fields, the component they come from, and the trees they are in."""
 
-    __slots__ = ("anchors", "child_edges", "component", "fields", "outcome", "since_s", "stream", "values")
+    __slots__ = (
+        "anchors",
+        "child_edges",
+        "component",
+        "extended_s",
+        "fields",
+        "outcome",
+        "since_s",
+        "stream",
+        "values",
+    )
 
     def __init__(
         self,
@@ -120,6 +130,8 @@ class Tuple:
         """Empty, or how it was finished: acked, failed."""
         self.since_s = 0.0
         """When it came to where it is, a queue or the hands of a bolt, by the monotonic clock of its runner."""
+        self.extended_s = 0.0
+        """When its bolt last extended it, by the same clock."""
 
     def __getitem__(self, key: str | int) -> Any:
         if isinstance(key, int):

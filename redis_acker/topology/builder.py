@@ -71,10 +71,14 @@ class BoltDeclarer:
 class TopologyBuilder:
     """Collects spouts and bolts; build() checks that they fit together."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, timeout_ms: int | None = None) -> None:
+        """timeout_ms: how long a bolt may have a tuple before its message fails, if that is to be less than the
+        namespace allows."""
         if not isinstance(name, str) or not name:
             raise BadTopology(f"A topology needs a name, not {name!r}.")
-        self._name = name
+        if timeout_ms is not None and not _is_whole(timeout_ms):
+            raise BadTopology(f"timeout_ms of {name!r} must be a whole number of ms from 1, not {timeout_ms!r}.")
+        self._name, self._timeout_ms = name, timeout_ms
         self._components: dict[str, ComponentSpec] = {}
 
     def spout(self, name: str, spout: Spout, *, parallelism: int = 1) -> None:
@@ -112,7 +116,7 @@ class TopologyBuilder:
         """The topology. Raises BadTopology, which names the component and the mistake."""
         # Copied, so that a declarer that is used later does not change what has been checked.
         specs = {name: replace(spec, inputs=list(spec.inputs)) for name, spec in self._components.items()}
-        topology = Topology(self._name, specs)
+        topology = Topology(self._name, specs, self._timeout_ms)
         if not topology.spouts:
             raise BadTopology(f"Topology {self._name!r} has no spout: add one, nothing else brings messages.")
         for spec in specs.values():

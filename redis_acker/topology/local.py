@@ -15,6 +15,7 @@ from redis_acker.components.tuples import Tuple
 from redis_acker.driver.driver import DriverOptions
 from redis_acker.store.acker import Acker
 from redis_acker.store.streams import Cause
+from redis_acker.topology.own_timeouts import OwnTimeouts
 from redis_acker.topology.routing import TaskRouter
 from redis_acker.topology.runner import Runner
 from redis_acker.topology.task import BoltTask
@@ -50,6 +51,7 @@ class LocalRunner(Runner):
         """The tasks of each bolt. Each has its copy of the bolt as `bolt`."""
         self._tasks = [task for tasks in self.bolts.values() for task in tasks]
         self._ticking = [(spec.tick_every_s, self.bolts[spec.name]) for spec in topology.bolts if spec.tick_every_s]
+        self._own_timeouts = OwnTimeouts(acker, topology.timeout_ms / 1000) if acker and topology.timeout_ms else None
         self._unprepared: list[BoltTask] = []
         """Those of which the log says that their bolt does not come back from prepare()."""
         super().__init__(topology, acker, self.bolts, **options)
@@ -114,7 +116,22 @@ class LocalRunner(Runner):
                     roots.update(anchors)
                 elif at_work_s >= timeout_s:
                     hung.update(anchors)
+        if self._own_timeouts:
+            self._fail_overdue(self._own_timeouts, roots - hung, timeout_s)
         return list(roots - hung)
+
+    def _fail_overdue(self, timeouts: OwnTimeouts, in_work: set[int], timeout_s: float) -> None:
+        alive = in_work | self._extended_since(time.monotonic() - timeout_s * HANDS_SHARE)
+        if overdue := timeouts.overdue(self._live_roots.copy(), alive):
+            for task in self._tasks:
+                task.flush()  # what is acked must not fail because its acks wait here
+            timeouts.fail(overdue, self._holders(overdue))
+            self._wake_drivers()
+
+    def _extended_since(self, time_s: float) -> set[int]:
+        """The roots of unfinished tuples that a bolt has extended since then."""
+        tuples = (tup for task in self._tasks for tup, _ in task.tuples() if tup.extended_s > time_s)
+        return {root for tup in tuples for root in tup.anchors}
 
     def _replace_what_hangs(self, timeout_s: float) -> None:
         """Gives a task whose bolt works on a tuple that has timed out by now a new copy of the bolt. One that hangs

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from redis_acker.components.component import ComponentCounters
 from redis_acker.components.spout import Spout
 from redis_acker.driver.driver import DriverOptions, SpoutDriver
-from redis_acker.errors import AckerError
+from redis_acker.errors import AckerError, BadTopology
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array
 from redis_acker.store.rotator import Rotator
@@ -53,6 +53,7 @@ class Runner(ABC):
         if unknown:
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {unknown[0]!r}")
         self._acker = acker
+        self._timeout_s = _timeout_s(topology, acker) if acker else 0.0
         self._threads = Threads()
         self._live_roots: set[int] = set()
         """The roots that are pending, as far as the drivers know."""
@@ -179,10 +180,9 @@ class Runner(ABC):
 
     def _extend_often(self, acker: Acker, stop: threading.Event) -> None:
         """Keeps messages from timing out while they wait in this process, or bolts work on them."""
-        timeout_s = acker.settings.timeout_ms / 1000
-        while not stop.wait(timeout_s / EXTENDS_PER_TIMEOUT):
-            roots = self._roots_in_work(timeout_s)
+        while not stop.wait(self._timeout_s / EXTENDS_PER_TIMEOUT):
             try:
+                roots = self._roots_in_work(self._timeout_s)
                 if len(roots):
                     acker.extend(roots)
             except AckerError as error:
@@ -196,3 +196,15 @@ class Runner(ABC):
         finished = self._finished()
         idle = all(driver.is_idle() for driver in self.drivers)
         return idle and finished == self._delivered()
+
+
+def _timeout_s(topology: Topology, acker: Acker) -> float:
+    """That of the topology, or else of the namespace."""
+    longest_ms = acker.settings.timeout_ms
+    if topology.timeout_ms is not None and topology.timeout_ms > longest_ms:
+        raise BadTopology(
+            f"timeout_ms={topology.timeout_ms} of topology {topology.name!r} is longer than the {longest_ms} ms of "
+            f"namespace {acker.namespace!r}, after which the store fails a message anyway: choose less, or a namespace "
+            "with a longer timeout."
+        )
+    return (topology.timeout_ms or longest_ms) / 1000

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from redis_acker.components.batch_bolt import BatchBolt, execute_batch
@@ -16,6 +15,7 @@ from redis_acker.errors import ServerUnavailable, traceback_of
 from redis_acker.store.acker import Acker
 from redis_acker.topology.held import HeldTuples
 from redis_acker.topology.routing import TaskRouter
+from redis_acker.topology.task_queue import TaskQueue
 
 FLUSH_AFTER = 1000
 """Tuples that a task works on before it sends its acks and fails; when it has nothing else to do, it sends them at
@@ -243,53 +243,6 @@ class _WorkerCollector(OutputCollector):
         self._worker = worker
 
     def extend(self, tup: Tuple) -> int:
-        self._worker.sign_of_life_s = time.monotonic()
-        return super().extend(tup)
-
-
-class TaskQueue:
-    """Tuples that wait for a task. Any thread puts, one takes."""
-
-    def __init__(self, *, is_tracked: bool) -> None:
-        """is_tracked=False: none of the tuples is in a tree."""
-        self._tuples: deque[Tuple] = deque()
-        self.take = self._tuples.popleft
-        """The next tuple. Raises IndexError if there is none."""
-        self._wake = threading.Event()
-        self._is_waited_for = False
-        self._is_tracked = is_tracked
-        self._counting = threading.Lock()
-        self._loose = 0
-
-    @property
-    def untracked(self) -> int:
-        """How many tuples are in no tree."""
-        return self._loose if self._is_tracked else len(self._tuples)
-
-    def put(self, tup: Tuple) -> None:
-        tup.since_s = time.monotonic()
-        if self._is_tracked and not tup.anchors.edges:
-            self.count_loose(1)
-        self._tuples.append(tup)
-        if self._is_waited_for:  # looked at after the append, as the other side looks after it says that it waits
-            self._wake.set()
-
-    def count_loose(self, change: int) -> None:
-        """Whoever takes a tuple that is in no tree calls it with -1."""
-        if self._is_tracked:
-            with self._counting:
-                self._loose += change
-
-    def wait(self, stop: threading.Event) -> None:
-        """Waits for a tuple, or for wake()."""
-        self._wake.clear()
-        self._is_waited_for = True
-        if not (self._tuples or stop.is_set()):
-            self._wake.wait()
-        self._is_waited_for = False
-
-    def wake(self) -> None:
-        self._wake.set()
-
-    def snapshot(self) -> Iterator[Tuple]:
-        return iter(self._tuples.copy())
+        pending = super().extend(tup)
+        self._worker.sign_of_life_s = tup.extended_s = time.monotonic()
+        return pending

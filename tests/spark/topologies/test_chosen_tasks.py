@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from redis_acker import Bolt, CustomGrouping, Tuple
+import pytest
+
+from redis_acker import Bolt, CustomGrouping, TopologyBuilder, Tuple
+from redis_acker.errors import BadTopology
+from redis_acker.spouts.iterable import IterableSpout
 from tests.spark.topologies.conftest import Bench
 from tests.spark.topologies.parts import Note, Notebook, Relay, builder_of
 
@@ -54,3 +58,11 @@ def test_direct_and_custom_groupings_bring_tuples_to_the_tasks_that_were_chosen(
     assert sorted((value, task) for task, value, _ in notes["told"]) == sorted(notes["chooser"])
     assert bench.books() == (30, 0, 0, 0)
     assert [type(driver.spout).__name__ for driver in runner.spouts["source"]] == ["IterableSpout"]
+
+
+def test_a_timeout_of_its_own_is_refused_with_the_reason(bench: Bench) -> None:
+    builder = TopologyBuilder("job", timeout_ms=1_000)
+    builder.spout("source", IterableSpout([1]))
+    builder.bolt("relay", Relay()).shuffle("source")
+    with pytest.raises(BadTopology, match="on Spark a job keeps its messages alive for as long as it runs: leave out"):
+        bench.runner(builder.build())
