@@ -11,7 +11,7 @@ from redis_acker.components.tuples import DEFAULT_STREAM
 from redis_acker.store.message_ids import MessageId
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Message:
     """A message of a source. Without an id it is emitted but not tracked."""
 

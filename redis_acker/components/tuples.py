@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -97,7 +97,17 @@ NO_ANCHORS = Anchors()
 class Tuple:
     """Values with the names of their fields, the component they come from, and the trees they are in."""
 
-    __slots__ = ("anchors", "child_edges", "component", "fields", "outcome", "since_s", "stream", "values")
+    __slots__ = (
+        "anchors",
+        "child_edges",
+        "component",
+        "extended_s",
+        "fields",
+        "outcome",
+        "since_s",
+        "stream",
+        "values",
+    )
 
     def __init__(
         self,
@@ -120,6 +130,8 @@ class Tuple:
         """Empty, or how it was finished: acked, failed."""
         self.since_s = 0.0
         """When it came to where it is, a queue or the hands of a bolt, by the monotonic clock of its runner."""
+        self.extended_s = 0.0
+        """When its bolt last extended it, by the same clock."""
 
     def __getitem__(self, key: str | int) -> Any:
         if isinstance(key, int):
@@ -146,16 +158,20 @@ class Tuple:
 
 
 class Edges:
-    """Draws random edge ids, many at a time. A forked process draws its own."""
+    """Draws random edge ids, many at a time. Threads may share it, and a forked process draws its own."""
 
-    def __init__(self) -> None:
-        self._drawn: list[int] = []
-        self._pid = 0
+    _drawn: ClassVar[list[int]] = []
 
     def __call__(self) -> int:
-        if not self._drawn or self._pid != os.getpid():
-            self._drawn, self._pid = new_edges(_EDGES_AT_ONCE).tolist(), os.getpid()
-        return self._drawn.pop()
+        while True:
+            try:
+                return self._drawn.pop()
+            except IndexError:
+                self._drawn.extend(new_edges(_EDGES_AT_ONCE).tolist())
+
+
+if hasattr(os, "register_at_fork"):  # everywhere but on Windows, which has no fork
+    os.register_at_fork(after_in_child=Edges._drawn.clear)
 
 
 def _is_word(value: Any) -> bool:

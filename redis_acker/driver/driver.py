@@ -104,7 +104,9 @@ class SpoutDriver:
         if max_pending < 1:
             raise BadInput(f"max_pending must be at least 1, not {max_pending!r}.")
         self.name = name
-        self._spout, self._acker, self._router = spout, acker, router
+        self.spout = spout
+        """The object it was given, which it alone calls while it runs."""
+        self._acker, self._router = acker, router
         self._context = context or TaskContext(name, 0, 1)
         self._max_pending, self._retries = max_pending, retries or RetryPolicy()
         self._own_timeout_ms = own_timeout_ms or OWN_TIMEOUT_FACTOR * (acker.settings.timeout_ms if acker else 0)
@@ -134,7 +136,7 @@ class SpoutDriver:
             self._lease = lease
             lease.renew()
             self._spout_is_open = True
-            self._spout.open(self._context)
+            self.spout.open(self._context)
             self._build(lease)
         except BaseException:
             self.close()
@@ -146,7 +148,7 @@ class SpoutDriver:
         self._messages = messages = Messages(self._live_roots)
         reporter, name, clock, own_timeout_ms = self._reporter, self.name, self._clock.time_ms, self._own_timeout_ms
         book = RetryBook(self._acker, name) if self._acker else None
-        self._teller = teller = Teller(self._spout, messages, lease, book)
+        self._teller = teller = Teller(self.spout, messages, lease, book)
         self._finisher: Finisher | None = None
         if self._acker and book:
             self._flight = Flight(self._acker, book, lease, messages, name=name, clock=clock)
@@ -167,7 +169,7 @@ class SpoutDriver:
                 clock=clock,
             )
         intake = Intake(
-            self._spout,
+            self.spout,
             messages,
             lease,
             teller,
@@ -201,13 +203,14 @@ class SpoutDriver:
         if not self.open(stop):
             return
         try:
-            clock, pause_s, next_events_s = self._clock, 0.0, 0.0
+            clock, pause_s, read_s = self._clock, 0.0, -math.inf
             while not stop.is_set():
                 was_woken = clock.poll(self._wake, pause_s, self._due_in_s())
                 self._wake.clear()
-                wants_events = was_woken or self._messages.needs_events() or clock.monotonic_s() >= next_events_s
-                if wants_events:
-                    next_events_s = clock.monotonic_s() + EVENTS_EVERY_S
+                now_s, is_idle = clock.monotonic_s(), pause_s > 0
+                is_due = (is_idle and self._messages.needs_events()) or now_s - read_s >= self._read_every_s()
+                if wants_events := was_woken or is_due:
+                    read_s = now_s
                 if self._try_step(events=wants_events):
                     pause_s = 0.0
                 else:
@@ -220,6 +223,12 @@ class SpoutDriver:
         assert self._lease is not None
         dues_s = self._lease.due_in_s(), (self._messages.next_due_ms() - self._clock.time_ms()) / 1000
         return min((one for one in dues_s if one > 0), default=math.inf)
+
+    def _read_every_s(self) -> float:
+        """How often to look for final events that nobody has woken the driver for."""
+        if self._finisher and self._finisher.has_more:
+            return 0.0
+        return SHORTEST_PAUSE_S if self._messages.needs_events() else EVENTS_EVERY_S
 
     def wake(self) -> None:
         """Ends the pause of run(): there are final events, or there is room. Other threads may call it."""
@@ -237,7 +246,7 @@ class SpoutDriver:
         events=False leaves out all but new messages and replays whose pause is over."""
         assert self._lease is not None
         self._lease.renew()
-        self._spout.keep_alive()
+        self.spout.keep_alive()
         busy = False
         try:
             self._teller.commit()  # in case an error prevented it
@@ -265,7 +274,7 @@ class SpoutDriver:
         """Closes the source and gives up the lease. What is pending stays so, for the next driver."""
         try:
             if self._spout_is_open:
-                self._spout.close()
+                self.spout.close()
         finally:
             if self._lease:
                 has_read_all = self._is_open and self._finisher is not None and not self._finisher.is_adopting

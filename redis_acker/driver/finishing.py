@@ -10,10 +10,18 @@ from redis_acker.driver.deaths import KILLS, Flight
 from redis_acker.driver.life import Life, Messages, State
 from redis_acker.driver.observer import Reporter
 from redis_acker.errors import MemoryFull
-from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry, RetryBook, RetryPolicy, payload_of
+from redis_acker.retries.book import (
+    LETTERS_AT_ONCE,
+    DeadLetter,
+    FailedAttempt,
+    Retry,
+    RetryBook,
+    RetryPolicy,
+    payload_of,
+)
 from redis_acker.store.acker import Acker
 from redis_acker.store.lease import Lease
-from redis_acker.store.streams import Cause, Completion, Failure
+from redis_acker.store.streams import READ_COUNT, Cause, Completion, Failure
 
 REQUESTS_EVERY_MS = 1_000
 """How often a driver checks whether others have asked for replays."""
@@ -49,7 +57,9 @@ class Teller:
         self._spout.commit()
         for life in told:
             life.retry = life.letter = None
-            self._messages.move(life, None if life.message else State.FINISHED)
+            if life.message is None:
+                self._messages.move(life, State.FINISHED)
+        self._messages.move_all(State.TOLD, None)
 
 
 class Finisher:
@@ -87,6 +97,8 @@ class Finisher:
         self._next_requests_ms = 0
         self.is_adopting = True
         """Whether there may still be events that an earlier driver left unread or unreleased."""
+        self.has_more = False
+        """Whether there may be more events than were read at the last look."""
 
     def is_idle(self) -> bool:
         """Whether every event that was read is released."""
@@ -100,6 +112,7 @@ class Finisher:
         if not self._failed:
             self._lease.renew()
             self._failed = self._failures.read()
+            self.has_more |= len(self._failed) >= READ_COUNT
         for failure in self._failed:
             self._fail(failure)
         busy = self._save_failures() or busy
@@ -111,6 +124,7 @@ class Finisher:
         if not self._completed:
             self._lease.renew()
             self._completed = self._completions.read()
+            self.has_more = len(self._completed) >= READ_COUNT
         if not self._completed:
             return False
         for completion in self._completed:
@@ -206,8 +220,7 @@ class Finisher:
             return False
         try:
             self._note_failed()
-            for life in list(self._messages.all(State.DYING)):
-                self._bury(life)
+            self._bury(list(self._messages.all(State.DYING)))
         except MemoryFull as error:
             self._teller.commit()  # for those that were buried before
             self._reporter.waits_for_memory(error)
@@ -228,12 +241,15 @@ class Finisher:
         for life in failed:
             self._messages.move(life, State.WAITING)
 
-    def _bury(self, life: Life) -> None:
-        assert life.letter is not None
-        self._lease.renew()
-        self._book.bury(life.letter)
-        self._teller.tell(life, is_dead=True)
-        self._reporter.dead(life.letter)
+    def _bury(self, dying: list[Life]) -> None:
+        for at in range(0, len(dying), LETTERS_AT_ONCE):
+            some = dying[at : at + LETTERS_AT_ONCE]
+            letters = [life.letter for life in some if life.letter]
+            self._lease.renew()
+            self._book.bury(*letters)
+            for life, letter in zip(some, letters, strict=True):
+                self._teller.tell(life, is_dead=True)
+                self._reporter.dead(letter)
 
     # -- roots that the store has lost ---------------------------------------------------------------------------
 

@@ -181,6 +181,24 @@ class Messages:
                 life.turn = next(self._turns)
                 heapq.heappush(self._pauses, (life.retry.due_ms, life.turn, life))
 
+    def move_all(self, came_from: State, to: State | None) -> None:
+        """Takes every message in a state to another. As so many calls of move(), but for a third of the time."""
+        lives = self._in[came_from]
+        if State.WAITING in (came_from, to) or to not in TRANSITIONS[came_from]:
+            raise AssertionError(f"Messages cannot go from {came_from} to {to} all at once.")
+        for life in lives.values():
+            life.state = to
+        if came_from is State.PENDING:
+            self._live_roots.difference_update(life.root for life in lives.values())
+        elif to is State.PENDING:
+            self._live_roots.update(life.root for life in lives.values())
+        if to is None:
+            for message_id in lives:
+                del self._lives[message_id]
+        else:
+            self._in[to].update(lives)
+        lives.clear()
+
     def keep(self, life: Life, message: Message) -> None:
         """Keeps a message as it was handed out."""
         if life.state in (State.FAILED, State.WAITING) and life.message is None:

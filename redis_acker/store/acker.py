@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import reprlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from redis_acker.store.message_ids import MessageIds, check_attempts, check_mess
 from redis_acker.store.namespace import Settings, check_namespace, number_spout, open_namespace, store_settings
 from redis_acker.store.pending import PendingRoot, RootState, inspect, list_pending
 from redis_acker.store.stats import Acks, Fails, Inits, Stats, read_stats
-from redis_acker.store.streams import CLAIM_AFTER_MS, Completion, EventReader, Failure
+from redis_acker.store.streams import CLAIM_AFTER_MS, Cause, Completion, EventReader, Failure
 from redis_acker.store.transport import Transport
 
 DEFAULT_NAMESPACE = "default"
@@ -166,8 +166,12 @@ class Acker:
 
     def fail(self, roots: Ids, *, component: str = "", error: str = "", fatal: bool = False) -> Fails:
         """Fails roots at once, whatever their ack val. fatal=True means that a replay would fail again."""
-        texts = _cut(component, "component", MAX_COMPONENT_BYTES), _cut(error, "error", MAX_ERROR_BYTES)
-        return Fails(*_sums(self.shards.fail(self._named(roots), *texts, fatal=fatal), 3))
+        return self.fail_all([(roots, Cause(component, error, fatal))])
+
+    def fail_all(self, fails: Iterable[tuple[Ids, Cause]]) -> Fails:
+        """Fails roots for different causes. As so many calls of fail(), but none waits for the one before."""
+        parts = [(self._named(roots), *_texts(cause), cause.fatal) for roots, cause in fails]
+        return Fails(*_sums(self.shards.fail(parts), 3))
 
     def extend(self, roots: Ids) -> int:
         """Restarts the clock of pending roots. Returns how many were pending."""
@@ -290,6 +294,10 @@ class Acker:
                 f"roots and ack_vals must have the same length: {len(root_array)} roots, {len(val_array)} ack vals."
             )
         return root_array, val_array
+
+
+def _texts(cause: Cause) -> tuple[bytes, bytes]:
+    return _cut(cause.component, "component", MAX_COMPONENT_BYTES), _cut(cause.error, "error", MAX_ERROR_BYTES)
 
 
 def _cut(text: str, name: str, most_bytes: int) -> bytes:

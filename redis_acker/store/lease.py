@@ -29,7 +29,7 @@ class Lease:
         self._number = acker.spout_number(spout)
         self._for_ms = for_ms
         self._owner = who + process_name()
-        self._renewed_s = float("-inf")
+        self._renew_at_s = float("-inf")
 
     def take(self, *, wait: bool, stop: threading.Event) -> bool:
         """Takes the lease, at once if its holder is known to be dead. If another holds it, waits for its end or raises
@@ -65,7 +65,7 @@ class Lease:
     def renew(self) -> None:
         """Asks the server a few times per lease, however often it is called. Raises SpoutTaken if another has taken
         over: call it before everything that the other may do too, so that a driver that was paused stops in time."""
-        if self._now_s() - self._renewed_s >= self._for_ms / 3000:
+        if self._now_s() >= self._renew_at_s:
             self._keep()
 
     def begin(self, began: str) -> None:
@@ -85,7 +85,7 @@ class Lease:
 
     def due_in_s(self) -> float:
         """Time until renew() asks the server again."""
-        return self._renewed_s + self._for_ms / 3000 - self._now_s()
+        return self._renew_at_s - self._now_s()
 
     def give_up(self, *, began: str = "") -> None:
         """began: what a driver that stops has noted when it began, so that nobody takes it for dead."""
@@ -99,5 +99,5 @@ class Lease:
     def _ask(self, *, dead: str = "", began: str = "") -> tuple[str, int]:
         asked_s = self._now_s()
         holder, left_ms = self._shards.lease(self._number, self._owner, self._for_ms, dead=dead, began=began)
-        self._renewed_s = asked_s
+        self._renew_at_s = asked_s + self._for_ms / 3000
         return holder, left_ms

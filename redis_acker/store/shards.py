@@ -44,9 +44,14 @@ class Shards(PlainShards):
             "ack", batches, lambda batch: [token, int(restart), b"".join(batch.sparse), *batch.dense]
         )
 
-    def fail(self, batches: Iterable[Batch], component: bytes, error: bytes, *, fatal: bool) -> list[list[int]]:
-        """For each batch: roots failed, kept for their init, late."""
-        return self._run_batches("fail", batches, lambda batch: [component, error, int(fatal), b"".join(batch.sparse)])
+    def fail(self, parts: Iterable[tuple[Iterable[Batch], bytes, bytes, bool]]) -> list[list[int]]:
+        """Fails batches of roots, each with a component, an error, and whether it is fatal. For each batch: roots
+        failed, kept for their init, late."""
+        return self.transport.run(
+            self._on_blocks("fail", one.shard, sorted(one.spouts), [component, error, int(fatal), b"".join(one.sparse)])
+            for batches, component, error, fatal in parts
+            for one in batches
+        )
 
     def extend(self, batches: Iterable[Batch]) -> list[int]:
         """For each batch: roots that were pending."""
@@ -181,10 +186,12 @@ class Shards(PlainShards):
         keys = [self.keys[0].requests(spout), self.keys[0].replayed(spout)]
         return self.transport.run(Command.call("request", 0, keys, one) for one in requests)
 
-    def bury(self, spout: int, name: str, letter: str) -> None:
-        """Stores a dead letter, and counts it unless it is stored already."""
+    def bury(self, spout: int, parts: Iterable[Sequence[tuple[str, str]]]) -> None:
+        """Stores dead letters, given by message id, a part in one call; counts those that are not stored already."""
         keys = [self.keys[0].dead(spout), self.keys[0].counters]
-        self.transport.run_one(Command.call("bury", 0, keys, [name, letter, spout]))
+        self.transport.run(
+            Command.call("bury", 0, keys, [spout, *(text for letter in part for text in letter)]) for part in parts
+        )
 
     def revive(self, spout: int, name: str, letter: bytes, retry: str) -> bool:
         """Turns a dead letter into a request. False if the letter is gone or was changed."""

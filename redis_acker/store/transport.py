@@ -226,7 +226,7 @@ class _Line:
         self.sent: deque[int] = deque()
 
     def send(self, i: int, command: Command) -> None:
-        self._connection.send_command(*command.args)
+        self._connection.send_packed_command([_packed(command.args)])
         self.sent.append(i)
 
     def receive(self, work: _Work) -> None:
@@ -242,6 +242,12 @@ class _Line:
         if self.sent:  # their replies must not reach the next caller
             self._connection.disconnect()
         self._pool.release(self._connection)
+
+
+def _packed(args: Sequence[Argument]) -> bytes:
+    """A command as it goes to the server. redis-py's own packer takes three times as long."""
+    parts = (arg if isinstance(arg, bytes) else str(arg).encode() for arg in args)
+    return b"*%d\r\n%b" % (len(args), b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts))
 
 
 def ms_of(reply: Sequence[Any]) -> int:

@@ -15,7 +15,7 @@ from redis_acker.components.component import ComponentCounters
 from redis_acker.components.spout import Spout
 from redis_acker.driver.deaths import Trials
 from redis_acker.driver.driver import DriverOptions, SpoutDriver, clock_of
-from redis_acker.errors import AckerError
+from redis_acker.errors import AckerError, BadTopology
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array
 from redis_acker.store.rotator import Rotator
@@ -55,6 +55,7 @@ class Runner(ABC):
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {unknown[0]!r}")
         self._acker = acker
         self._clock = clock_of(acker, options.get("clock"))
+        self._timeout_s = _timeout_s(topology, acker) if acker else 0.0
         self._threads = Threads(self._clock)
         self._live_roots: set[int] = set()
         """The roots that are pending, as far as the drivers know."""
@@ -76,6 +77,10 @@ class Runner(ABC):
             )
             for context, router in zip(self._spouts, self._spout_routers, strict=True)
         ]
+        self.spouts: dict[str, list[SpoutDriver]] = {spec.name: [] for spec in topology.spouts}
+        """The tasks of each spout. Each has its copy of the spout as `spout`."""
+        for context, driver in zip(self._spouts, self.drivers, strict=True):
+            self.spouts[context.component].append(driver)
         self._threads.stop.wakers.append(self._wake_drivers)
 
     # -- what subclasses add ---------------------------------------------------------------------------------------
@@ -180,10 +185,9 @@ class Runner(ABC):
 
     def _extend_often(self, acker: Acker, stop: threading.Event) -> None:
         """Keeps messages from timing out while they wait in this process, or bolts work on them."""
-        timeout_s = acker.settings.timeout_ms / 1000
-        while not self._clock.wait_for(stop, timeout_s / EXTENDS_PER_TIMEOUT):
-            roots = self._roots_in_work(timeout_s)
+        while not self._clock.wait_for(stop, self._timeout_s / EXTENDS_PER_TIMEOUT):
             try:
+                roots = self._roots_in_work(self._timeout_s)
                 if len(roots):
                     acker.extend(roots)
             except AckerError as error:
@@ -197,3 +201,15 @@ class Runner(ABC):
         finished = self._finished()
         idle = all(driver.is_idle() for driver in self.drivers)
         return idle and finished == self._delivered()
+
+
+def _timeout_s(topology: Topology, acker: Acker) -> float:
+    """That of the topology, or else of the namespace."""
+    longest_ms = acker.settings.timeout_ms
+    if topology.timeout_ms is not None and topology.timeout_ms > longest_ms:
+        raise BadTopology(
+            f"timeout_ms={topology.timeout_ms} of topology {topology.name!r} is longer than the {longest_ms} ms of "
+            f"namespace {acker.namespace!r}, after which the store fails a message anyway: choose less, or a namespace "
+            "with a longer timeout."
+        )
+    return (topology.timeout_ms or longest_ms) / 1000

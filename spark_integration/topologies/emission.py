@@ -7,9 +7,9 @@ from hashlib import blake2b
 from struct import pack
 from typing import Any
 
-from redis_acker.components.component import TaskContext
+from redis_acker.components.component import TaskContext, TaskId
 from redis_acker.components.tuples import Tuple
-from redis_acker.topology.routing import Inbox, TaskRouter
+from redis_acker.topology.routing import TaskRouter
 from spark_integration.topologies.plan import Plan
 from spark_integration.topologies.wire import Delivery, Row, pack_deliveries, pack_values
 
@@ -83,8 +83,8 @@ class ExecutorRouter(TaskRouter):
         super().__init__(plan.topology, emitter, outbox.inboxes)
         self._emission = emission
 
-    def targets(self, stream: str, values: Sequence[Any]) -> list[Inbox]:
-        found = super().targets(stream, values)
+    def targets(self, stream: str, values: Sequence[Any], to: TaskId | None = None) -> list[TaskId]:
+        found = super().targets(stream, values, to)
         if found:
             # Before anything is linked: values that cannot be pickled leave no edge behind.
             self._emission.begin(values)

@@ -76,6 +76,11 @@ def make_plan(topology: Topology) -> Plan:
             f"Bolt {ticking[0]!r} wants tick tuples, but on Spark a copy of a bolt lives for one micro-batch: do in "
             "cleanup() what it does at a tick, or use LocalRunner."
         )
+    if topology.timeout_ms is not None:
+        raise BadTopology(
+            f"Topology {topology.name!r} has a timeout of its own, but on Spark a job keeps its messages alive for as "
+            "long as it runs: leave out timeout_ms, or use LocalRunner."
+        )
     return Plan(
         run=os.urandom(16),
         topology=Topology(topology.name, {spec.name: _outline(spec) for spec in specs}),

@@ -9,6 +9,7 @@ from struct import pack
 
 import pyarrow as pa
 
+from redis_acker.components.batch_bolt import BatchBolt, execute_batch
 from redis_acker.components.bolt import Bolt, OutputCollector, execute, prepare
 from redis_acker.components.component import TaskContext
 from redis_acker.components.tuples import Anchors, Tuple
@@ -90,10 +91,15 @@ class Task:
         tuples = [self._tuple(one) for one in deliveries]
         bolt = self._prepare(tuples)
         if bolt:
-            for tup, delivery in zip(tuples, deliveries, strict=True):
-                if not tup.outcome:
-                    self._emission.at(delivery.key)
-                    execute(bolt, self._collector, tup)
+            size = bolt.batch_size if isinstance(bolt, BatchBolt) else 1
+            for at in range(0, len(tuples), size):
+                # The batches are the same in every attempt, so the key of the first names what all of it emits.
+                if some := [tup for tup in tuples[at : at + size] if not tup.outcome]:
+                    self._emission.at(deliveries[at].key)
+                    if isinstance(bolt, BatchBolt):
+                        execute_batch(bolt, self._collector, some)
+                    else:
+                        execute(bolt, self._collector, some[0])
                 if self._outbox.is_full():
                     yield self._outbox.dispatch()
             self._cleanup(bolt, tuples)

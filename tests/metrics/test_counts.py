@@ -59,7 +59,7 @@ def test_a_driver_that_buries_again_after_a_lost_reply_is_counted_once(new_world
     world.live(driver)
     driver.close()
     [letter] = world.dead_letters().values()
-    world.acker.shards.bury(world.acker.spout_number(SPOUT), id_to_text(1), letter.to_json())
+    world.acker.shards.bury(world.acker.spout_number(SPOUT), [[(id_to_text(1), letter.to_json())]])
     assert Scrape.direct(world.acker).total("buried_total") == 1
 
 
