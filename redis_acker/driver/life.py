@@ -190,8 +190,10 @@ class Messages:
             life.state = to
         if came_from is State.PENDING:
             self._live_roots.difference_update(life.root for life in lives.values())
+            self.in_flight -= sum(not life.is_adopted for life in lives.values())
         elif to is State.PENDING:
             self._live_roots.update(life.root for life in lives.values())
+            self.in_flight += sum(not life.is_adopted for life in lives.values())
         if to is None:
             for message_id in lives:
                 del self._lives[message_id]
