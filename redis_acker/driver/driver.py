@@ -264,6 +264,9 @@ class SpoutDriver:
     def close(self) -> None:
         """Closes the source and gives up the lease. What is pending stays so, for the next driver."""
         try:
+            for life in self._messages.all(State.PENDING) if self._is_open else ():
+                if life.trace:
+                    life.trace.end("left pending")
             if self._spout_is_open:
                 self._spout.close()
         finally:

@@ -11,6 +11,7 @@ from typing import Any
 
 from redis_acker.components.component import Router
 from redis_acker.components.spout import Message
+from redis_acker.components.tracing import MessageTrace, find_tracer
 from redis_acker.components.tuples import NO_ANCHORS, Anchors, Edges
 from redis_acker.driver.finishing import Finisher, Teller
 from redis_acker.driver.intake import Intake
@@ -160,13 +161,18 @@ class Emitter:
         self._acker.init(batch.roots, ack_vals, message_ids=ids, attempts=attempts, echo_ids=True)
         self._batch = None
         self._reporter.is_short_of_memory = False
-        deadline_ms = self._clock() + self._own_timeout_ms
+        deadline_ms, tracer = self._clock() + self._own_timeout_ms, find_tracer()
         for life, edges in zip(batch.lives, batch.edges, strict=True):
             assert life.message is not None
             life.deadline_ms = deadline_ms
             self._messages.move(life, State.PENDING)
+            trace = b""
+            if tracer:
+                life.trace = life.trace or MessageTrace()
+                trace = life.trace.begin(tracer, self._name, life.id, life.root, life.attempt)
             for target, edge in edges:
-                self._outbox.append((target, life.message, Anchors.trusted({life.root: edge})))
+                anchors = Anchors.traced({life.root: edge}, trace) if trace else Anchors.trusted({life.root: edge})
+                self._outbox.append((target, life.message, anchors))
             self._reporter.counters.emitted += 1
             self._reporter.counters.replayed += life.attempt > 1
         self._deliver()

@@ -9,6 +9,7 @@ from enum import Enum
 from itertools import count
 
 from redis_acker.components.spout import Message
+from redis_acker.components.tracing import MessageTrace
 from redis_acker.retries.book import DeadLetter, Retry
 from redis_acker.store.message_ids import MessageId
 
@@ -119,6 +120,8 @@ class Life:
     """UNTRACKED, TOLD, FINISHED: what the source is told, that it is dead or complete."""
     turn: int = 0
     """WAITING: its place among messages whose pauses end at the same time."""
+    trace: MessageTrace | None = None
+    """If the program traces what this driver emits."""
 
     @property
     def next_attempt(self) -> int:
