@@ -73,5 +73,5 @@ def test_json_with_a_malformed_trace_is_refused(fields: Any) -> None:
 
 @pytest.mark.parametrize("trace", [b"x", TRACE + b"\0"])
 def test_a_context_of_another_length_is_refused(trace: bytes) -> None:
-    with pytest.raises(BadInput, match="^The context of a trace has 25 bytes, and b.* is not: use `trace`.$"):
+    with pytest.raises(BadInput, match=r"^The context of a trace has 25 bytes, and b.* is not: use `trace`\.$"):
         Anchors.traced({1: 2}, trace)

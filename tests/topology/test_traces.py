@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler, SamplingResult
 
-from redis_acker import Anchors, Bolt, FailedTuple, OutputCollector, Tuple
+from redis_acker import Anchors, Bolt, FailedTuple, LocalRunner, OutputCollector, Tuple
 from tests.components.store import Store
 from tests.spans import Spans, attribute, is_failed, spans
 from tests.topology.parts import NO_PAUSE, SPOUT_NAME, Does, Note, Raises, Relay, run, topology
@@ -100,12 +100,16 @@ def test_another_program_continues_the_trace(store: Store, spans: Spans, form: s
 
     def other_program(header: Any) -> None:
         anchors = Anchors.from_bytes(header) if form == "bytes" else Anchors.from_json(header)
-        with pytest.raises(OSError, match="the mail is lost"), anchors.span("mailer"):
+        with pytest.raises(OSError, match="the mail is lost"):
+            mail(anchors)
+        store.acker.fail(list(anchors), component="mailer", error="lost")
+
+    def mail(anchors: Anchors) -> None:
+        with anchors.span("mailer"):
             third = Anchors.traced(anchors, anchors.trace)
             with third.span("postman"):
                 pass
             raise OSError("the mail is lost")
-        store.acker.fail(list(anchors), component="mailer", error="lost")
 
     run(topology(["a"], Does(hand_over)), store)
     assert spans.ways() == [
@@ -123,8 +127,6 @@ def test_what_is_pending_when_the_runner_stops_has_a_span_that_says_so(store: St
     class Keeps(Bolt):
         def execute(self, tup: Tuple) -> None:
             taken.set()
-
-    from redis_acker import LocalRunner
 
     with LocalRunner(topology(["a"], Keeps()), store.acker):
         assert taken.wait(30)
