@@ -15,6 +15,7 @@ from redis_acker.driver.finishing import Finisher, Teller
 from redis_acker.driver.intake import Intake
 from redis_acker.driver.life import Messages, State
 from redis_acker.driver.observer import Observer, Reporter
+from redis_acker.driver.pausing import Switch
 from redis_acker.errors import BadInput, MemoryFull, ServerUnavailable
 from redis_acker.retries.book import RetryBook, RetryPolicy
 from redis_acker.store.acker import Acker
@@ -105,6 +106,7 @@ class SpoutDriver:
         self.counters = self._reporter.counters
         self._lease: Lease | None = None
         self._wake = threading.Event()
+        self.switch = Switch(spout, acker, name, self._clock, self.wake)
         self._spout_is_open = self._is_open = False
 
     # -- life ----------------------------------------------------------------------------------------------------
@@ -247,7 +249,7 @@ class SpoutDriver:
                     return busy
                 busy |= self._finisher.time_out()
                 self._finisher.accept_requests()
-            return self._emitter.emit() or busy
+            return self._emitter.emit(brings=not self.switch.is_paused()) or busy
         except MemoryFull as error:
             self._reporter.waits_for_memory(error)
             return False
@@ -271,6 +273,7 @@ class SpoutDriver:
                 self._spout.close()
         finally:
             if self._lease:
+                self.switch.forget_lag()
                 self._lease.give_up()
 
 

@@ -68,10 +68,11 @@ class Emitter:
         """Whether there is nothing to emit and every message is over. Other threads may ask."""
         return self._intake.is_idle() and not self._outbox and self._messages.is_idle()
 
-    def emit(self) -> bool:
-        """Emits as much as there is and max_pending allows. False if there was nothing."""
+    def emit(self, *, brings: bool = True) -> bool:
+        """Emits as much as there is and max_pending allows. False if there was nothing. brings=False: the spout is
+        paused, so only what is on its way out."""
         busy = self._resume()
-        busy |= self._intake.bring()
+        busy |= self._intake.bring() if brings else self._intake.hold()
         return self._emit_ready() or busy
 
     def _resume(self) -> bool:

@@ -86,6 +86,11 @@ class ShardKeys:
         """Who drives the spout; used in shard 0 only."""
         return f"{self.prefix}lease:{spout}"
 
+    @property
+    def spout_states(self) -> str:
+        """What is said of spouts: that one is paused, its lag; used in shard 0 only."""
+        return self.prefix + "spout_states"
+
     def retries(self, spout: int) -> str:
         """Message id -> its failed attempts; used in shard 0 only."""
         return f"{self.prefix}retries:{spout}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from redis_acker.components.component import ComponentCounters
 from redis_acker.components.spout import Spout
 from redis_acker.driver.driver import DriverOptions, SpoutDriver
-from redis_acker.errors import AckerError
+from redis_acker.errors import AckerError, BadInput
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array
 from redis_acker.store.rotator import Rotator
@@ -134,6 +134,24 @@ class Runner(ABC):
             if self._threads.stop.is_set() or (deadline is not None and time.monotonic() > deadline):
                 return False
             time.sleep(_IDLE_S)
+
+    def pause(self, spout: str) -> None:
+        """Pauses all tasks of a spout: no new messages and no replays; what is pending goes on. The store keeps it, so
+        that it also holds for the next run, until resume() or `redis-acker resume`."""
+        for driver in self._drivers_of(spout):
+            driver.switch.pause()
+
+    def resume(self, spout: str) -> None:
+        for driver in self._drivers_of(spout):
+            driver.switch.resume()
+
+    def _drivers_of(self, spout: str) -> list[SpoutDriver]:
+        pairs = zip(self._spouts, self.drivers, strict=True)
+        found = [driver for context, driver in pairs if spout in (context.component, driver.name)]
+        if not found:
+            names = sorted({context.component for context in self._spouts})
+            raise BadInput(f"This topology has no spout {spout!r}: it has {names}.")
+        return found
 
     def counters(self) -> dict[str, ComponentCounters]:
         """What each component has done so far."""

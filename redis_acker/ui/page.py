@@ -37,7 +37,7 @@ class Page:
         self._banner = text("p").classes("banner").props('role=alert data-part="banner"').style("margin: 0")
         self._banner.set_visibility(False)
         self._tiles, self._charts, self._map = Tiles(), Charts(), RotatingMap()
-        self._tables = Tables()
+        self._tables = Tables(desk)
         RootStory(desk)
         self._letters = Letters(desk)
         ui.timer(REFRESH_S, self._update)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from nicegui import ui
 
+from redis_acker.ui.desk import Desk
 from redis_acker.ui.elements import Grid, panel, text
+from redis_acker.ui.pauses import Pauses
 from redis_acker.ui.poller import Reading
 from redis_acker.views.overview import Overview
 from redis_acker.views.texts import Cell, byte_size, duration, moment
@@ -16,18 +18,20 @@ MOST_ROWS = 100
 class Tables:
     """Everything that is a list."""
 
-    def __init__(self) -> None:
+    def __init__(self, desk: Desk) -> None:
         with panel("Spouts"):
             self._spouts = Grid(
                 "Spouts",
                 [
                     ("spout", False),
+                    ("lag", True),
                     *((name, True) for name in ("pending", "init", "completed", "failed", "timeout", "replayed")),
                     *((name, True) for name in ("retries", "dead", "unread")),
                     ("driver", False),
                 ],
             )
             self._more = text("p").classes("muted")
+            self._pauses = Pauses(desk) if desk.rights.allows_actions else None
         with panel("Failures by component and error", note="Of messages that are not complete by now."):
             columns = ("spout", False), ("reason", False), ("component", False), ("error", False)
             self._failures = Grid("Failures", [*columns, ("roots", True), ("last", False)])
@@ -82,10 +86,13 @@ class Tables:
 
     def _show_spouts(self, view: Overview) -> None:
         busiest = sorted(view.spouts, key=lambda one: (-one.stats.pending, one.name))[:MOST_ROWS]
+        if self._pauses:
+            self._pauses.show(view)
         self._spouts.show(
             [
                 (
-                    *(one.name, one.stats.pending, one.stats.initialised, one.stats.completed, one.stats.failed),
+                    *(f"{one.name} (paused)" if one.paused_ms is not None else one.name, one.lag),
+                    *(one.stats.pending, one.stats.initialised, one.stats.completed, one.stats.failed),
                     *(one.stats.timeout, one.stats.replayed, one.retries, one.dead),
                     *(one.unread_completions + one.unread_failures, one.driver),
                 )

@@ -16,6 +16,7 @@ from redis_acker.store.keys import ShardKeys
 from redis_acker.store.namespace import StoredSettings
 from redis_acker.store.packed import age_ms
 from redis_acker.store.shards import Shards
+from redis_acker.store.spout_states import SpoutState, SpoutStates
 from redis_acker.store.stats import Latency, ShardStats, SpoutStats, Stats, read_stats
 from redis_acker.store.transport import Command, ms_of
 from redis_acker.views.servers import ServerView, read_servers
@@ -51,6 +52,10 @@ class SpoutView:
     """Time until that lease ends, unless it is renewed; 0 without a lease."""
     run_roots: int | None
     """Roots of the Spark run in progress; None if there is none."""
+    paused_ms: int | None
+    """Since when it is paused, by the server's clock; None if it is not."""
+    lag: int | None
+    """Messages that wait in its source; None if nobody drives it, or its driver cannot tell."""
 
     @property
     def name(self) -> str:
@@ -169,10 +174,11 @@ def rates(before: Overview, after: Overview) -> dict[str, Rates]:
 
 def _spouts(
     shards: Shards, numbers: dict[str, int]
-) -> dict[str, tuple[int, int, int, int, str | None, int, int | None]]:
+) -> dict[str, tuple[int, int, int, int, str | None, int, int | None, int | None, int | None]]:
     """Of each spout: entries in its completion and failure streams, messages that wait for a retry, dead letters, who
-    drives it, for how many ms more, and the roots of its Spark run. All in one go: there may be thousands of spouts."""
-    first = shards.keys[0]
+    drives it, for how many ms more, the roots of its Spark run, since when it is paused, its lag. All in one go: there
+    may be thousands of spouts."""
+    first, states = shards.keys[0], SpoutStates(shards).all()
     commands = [
         command
         for number in numbers.values()
@@ -188,14 +194,17 @@ def _spouts(
     ]
     replies = iter(shards.transport.run(commands))
     found = {}
-    for name in numbers:
+    for name, number in numbers.items():
         retries, dead, holder, left_ms, run, *lengths = islice(replies, 5 + 2 * len(shards))
         completions, failures = sum(lengths[: len(shards)]), sum(lengths[len(shards) :])
         driver = None if holder is None else holder.decode(errors="replace")
         lease_ms = max(0, int(left_ms)) if driver else 0
         numbers_of_run = [] if run is None else run[:100].split()  # first sequence, count, block size
         run_roots = int(numbers_of_run[1]) if len(numbers_of_run) == 3 and numbers_of_run[1].isdigit() else None
-        found[name] = (completions, failures, int(retries), int(dead), driver, lease_ms, run_roots)
+        state = states.get(number, SpoutState())
+        lag = state.lag if driver else None
+        counts = (completions, failures, int(retries), int(dead))
+        found[name] = (*counts, driver, lease_ms, run_roots, state.paused_ms, lag)
     return found
 
 
