@@ -127,7 +127,12 @@ def test_the_store_is_asked_about_once_a_second(new_world: NewWorld, monkeypatch
     driver = world.new_driver()
     driver.open()
     asked: list[int] = []
-    monkeypatch.setattr(SpoutStates, "is_paused", lambda self, number: bool(asked.append(number)))
+
+    def count(states: SpoutStates, number: int) -> bool:
+        asked.append(number)
+        return False
+
+    monkeypatch.setattr(SpoutStates, "is_paused", count)
     for _ in range(100):
         driver.step()
         world.clock.advance(LOOK_EVERY_MS // 10)
