@@ -25,6 +25,7 @@ class Page:
         self._poller = poller
         self._shown = -1
         ui.add_css(CSS)
+        ui.colors(primary="#1f62ab", negative="#b3261e", positive="#1d7a3e")  # white text is readable on them
         desk = Desk(poller, rights)
         self._dark = ui.dark_mode(None)
         with ui.element("header").classes("top"):

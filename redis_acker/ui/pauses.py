@@ -45,13 +45,14 @@ class Pauses:
         self._button.set_enabled(self._spout.value is not None)
 
     async def _act(self) -> None:
-        spout, acker = self._spout.value, self._desk.poller.acker
+        spout = self._spout.value
         if spout is None:
             return
-        states, name, resumes = SpoutStates(acker.shards), shown(spout), spout in self._paused
+        name, resumes = shown(spout), spout in self._paused
 
         def act() -> str:
-            number = spouts_called(acker, spout)[spout]
+            acker = self._desk.poller.acker
+            states, number = SpoutStates(acker.shards), spouts_called(acker, spout)[spout]
             if resumes:
                 return f"Spout {name} {'is resumed' if states.resume(number) else 'was not paused'}."
             return f"Spout {name} {'is paused' if states.pause(number) else 'was paused already'}."

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.full
 def test_with_the_token_a_spout_is_paused_and_resumed_after_one_question_each(open_page: Open, acker: Acker) -> None:
     for name in ("orders", "returns"):
         acker.init(acker.allocate(name, 1), new_edges(1))
-    Lease(acker, "orders").renew()
+    Lease(acker, "orders", for_ms=600_000).renew()
     states = SpoutStates(acker.shards)
     states.note_lag(acker.spout_number("orders"), 1234)
     page = open_page("--allow-actions", "--token", TOKEN)
