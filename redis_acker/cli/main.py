@@ -27,6 +27,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "runs": ("redis_acker.cli.runs:runs", "List, show and drop runs of Spark jobs."),
         "quarantine": ("redis_acker.cli.quarantine:quarantine", "List and purge what could not be read."),
         "scripts": ("redis_acker.cli.scripts:scripts", "Load the Lua scripts into the servers."),
+        "pause": ("redis_acker.cli.pauses:pause", "Stop spouts from handing out messages."),
+        "resume": ("redis_acker.cli.pauses:resume", "Let paused spouts go on."),
         "fail": ("redis_acker.cli.roots:fail", "Fail roots at once."),
         "extend": ("redis_acker.cli.roots:extend", "Restart the clock of pending roots."),
     },

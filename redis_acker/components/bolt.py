@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from redis_acker.components.component import BoltRouter, Component, ComponentCounters, TaskContext, TaskId
+from redis_acker.components.tracing import call_in_span, end_span, link_spans
 from redis_acker.components.tuples import DEFAULT_STREAM, NO_ANCHORS, Anchors, Edges, Tuple
 from redis_acker.errors import AckerError, BadInput, FailedTuple, TupleFinished, traceback_of
 from redis_acker.store.acker import Acker
@@ -66,7 +67,10 @@ def execute(bolt: Bolt, collector: OutputCollector, tup: Tuple) -> None:
     """Runs a bolt on one tuple. An exception fails that tuple and no other; so does the end of a task of asyncio, which
     is no end of the program."""
     try:
-        bolt.execute(tup)
+        if tup.anchors.trace:
+            call_in_span(bolt.execute, tup, collector.component, nests=collector.nests_spans)
+        else:
+            bolt.execute(tup)
     except (Exception, CancelledError) as error:
         fail_open(collector, [tup], error)
 
@@ -99,6 +103,9 @@ class OutputCollector:
         self._router = router
         self._buffer = buffer
         self._new_edge = new_edge or Edges()
+        self.nests_spans = new_edge is None
+        """Whether children belong to the span of the tuple at hand, or to that which it came with. Edges that a task
+        gives again when it runs again must be in the same bytes again, since receivers make tokens of these."""
         self._lock = threading.Lock()
 
     def emit(
@@ -147,6 +154,8 @@ class OutputCollector:
             _finish(tup, "acked")
             self._buffer.ack(tup.anchors, tup.child_edges)
             self.counters.acked += 1
+            if tup.anchors.trace:
+                end_span(tup.anchors)
 
     def fail(self, tup: Tuple, error: str = "", *, fatal: bool = False) -> None:
         """Fails every tree the tuple is in, at once. fatal: a replay would fail again."""
@@ -156,6 +165,8 @@ class OutputCollector:
             _finish(tup, "failed")
             self._buffer.fail(tup.anchors, Cause(self.component, error, bool(fatal)))
             self.counters.failed += 1
+            if tup.anchors.trace:
+                end_span(tup.anchors, error or "failed", fatal=bool(fatal))
 
     def extend(self, tup: Tuple) -> int:
         """Restarts the clock of the trees the tuple is in. Returns how many of them were still pending; 1 for a tuple
@@ -170,14 +181,19 @@ class OutputCollector:
                 return NO_ANCHORS
             edge = self._new_edge()
             parent.child_edges ^= edge
-            return Anchors.trusted(dict.fromkeys(parent.anchors.edges, edge))
+            drawn, trace = dict.fromkeys(parent.anchors.edges, edge), parent.anchors.trace
+            return Anchors.traced(drawn, trace) if trace else Anchors.trusted(drawn)
         edges: dict[int, int] = {}
+        is_traced = False
         for parent in parents:
             if parent.anchors.edges:
+                is_traced = is_traced or bool(parent.anchors.trace)
                 edge = self._new_edge()
                 parent.child_edges ^= edge
                 for root in parent.anchors.edges:
                     edges[root] = edges.get(root, 0) ^ edge
+        if is_traced:
+            return Anchors.traced(edges, link_spans([parent.anchors for parent in parents if parent.anchors.trace]))
         return Anchors.trusted(edges) if edges else NO_ANCHORS
 
 

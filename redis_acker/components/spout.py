@@ -53,5 +53,10 @@ class Spout(Component):
     def keep_alive(self) -> None:
         """Called in every round, also when there is no room for new messages. Must not wait."""
 
+    def lag(self) -> int | None:
+        """How many messages wait in the source and were not handed out, for people to see; None if it cannot tell.
+        Asked every few seconds, also while the spout is paused. Must not wait."""
+        return None
+
     def close(self) -> None:
         """Called once, at the end."""

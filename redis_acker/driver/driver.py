@@ -15,8 +15,9 @@ from redis_acker.driver.deaths import Flight, Trials
 from redis_acker.driver.emitting import Emitter
 from redis_acker.driver.finishing import Finisher, Teller
 from redis_acker.driver.intake import Intake
-from redis_acker.driver.life import Messages
+from redis_acker.driver.life import Messages, State
 from redis_acker.driver.observer import Observer, Reporter
+from redis_acker.driver.pausing import Switch
 from redis_acker.errors import BadInput, MemoryFull, ServerUnavailable
 from redis_acker.retries.book import RetryBook, RetryPolicy
 from redis_acker.store.acker import Acker
@@ -120,6 +121,7 @@ class SpoutDriver:
         self.counters = self._reporter.counters
         self._lease: Lease | None = None
         self._wake = Signal()
+        self.switch = Switch(spout, acker, name, self._clock.time_ms, self.wake)
         self._spout_is_open = self._is_open = False
 
     # -- life ----------------------------------------------------------------------------------------------------
@@ -256,7 +258,7 @@ class SpoutDriver:
                     return busy
                 busy |= self._finisher.time_out()
                 self._finisher.accept_requests()
-            return self._emitter.emit() or busy
+            return self._emitter.emit(brings=not self.switch.is_paused()) or busy
         except MemoryFull as error:
             self._reporter.waits_for_memory(error)
             return False
@@ -273,10 +275,14 @@ class SpoutDriver:
     def close(self) -> None:
         """Closes the source and gives up the lease. What is pending stays so, for the next driver."""
         try:
+            for life in self._messages.all(State.PENDING) if self._is_open else ():
+                if life.trace:
+                    life.trace.end("left pending")
             if self._spout_is_open:
                 self.spout.close()
         finally:
             if self._lease:
+                self.switch.forget_lag()
                 has_read_all = self._is_open and self._finisher is not None and not self._finisher.is_adopting
                 self._lease.give_up(began=self._flight.end(has_read_all=has_read_all) if self._flight else "")
 

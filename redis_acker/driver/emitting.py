@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from redis_acker.components.component import Router
 from redis_acker.components.spout import Message
+from redis_acker.components.tracing import MessageTrace, find_tracer
 from redis_acker.components.tuples import NO_ANCHORS, Anchors
 from redis_acker.driver.deaths import Flight, Trials
 from redis_acker.driver.finishing import Finisher, Teller
@@ -43,12 +45,14 @@ class _UnansweredInit:
         ends = np.cumsum([len(targets) for targets in self.targets])
         return np.bitwise_xor.reduceat(self.edges, np.concatenate(([0], ends[:-1])))
 
-    def deliveries(self) -> Iterator[tuple[Any, Message, Anchors]]:
+    def deliveries(self, traces: Iterable[bytes]) -> Iterator[tuple[Any, Message, Anchors]]:
+        """traces: for each message the context of its trace, if it has one."""
         edges = iter(self.edges.tolist())
-        for life, targets in zip(self.lives, self.targets, strict=True):
+        for life, targets, trace in zip(self.lives, self.targets, traces, strict=False):
             assert life.message is not None
             for target in targets:
-                yield target, life.message, Anchors.trusted({life.root: next(edges)})
+                drawn = {life.root: next(edges)}
+                yield target, life.message, Anchors.traced(drawn, trace) if trace else Anchors.trusted(drawn)
 
 
 class Emitter:
@@ -90,10 +94,11 @@ class Emitter:
         """Whether there is nothing to emit and every message is over. Other threads may ask."""
         return self._intake.is_idle() and not self._outbox and self._messages.is_idle()
 
-    def emit(self) -> bool:
-        """Emits as much as there is and max_pending allows. False if there was nothing."""
+    def emit(self, *, brings: bool = True) -> bool:
+        """Emits as much as there is and max_pending allows. False if there was nothing. brings=False: the spout is
+        paused, so only what is on its way out."""
         busy = self._resume()
-        busy |= self._intake.bring()
+        busy |= self._intake.bring() if brings else self._intake.hold()
         return self._emit_ready() or busy
 
     def _resume(self) -> bool:
@@ -176,6 +181,17 @@ class Emitter:
         edges = new_edges(sum(map(len, targets_of)))
         return _UnansweredInit(self._clock(), lives, targets_of, roots, edges)
 
+    def _begin_traces(self, lives: list[Life]) -> Iterable[bytes]:
+        tracer = find_tracer()
+        if not tracer:
+            return repeat(b"")
+        for life in lives:
+            life.trace = life.trace or MessageTrace()
+        return [
+            life.trace.begin(tracer, self._name, life.id, life.root, life.attempt) if life.trace else b""
+            for life in lives
+        ]
+
     def _new_roots(self, acker: Acker, count: int) -> U64Array:
         block_size = acker.settings.block_size
         if count > block_size:
@@ -205,7 +221,7 @@ class Emitter:
         for life in batch.lives:
             life.deadline_ms = deadline_ms
         self._messages.move_all(State.EMITTING, State.PENDING)
-        self._outbox.extend(batch.deliveries())
+        self._outbox.extend(batch.deliveries(self._begin_traces(batch.lives)))
         self._reporter.counters.emitted += len(batch.lives)
         self._reporter.counters.replayed += sum(life.retry is not None for life in batch.lives)
         self._deliver()

@@ -140,6 +140,8 @@ class Finisher:
         for root, message_id, latency_ms in zip(roots, completion.message_ids, completion.ages_ms, strict=True):
             if message_id is not None and self._is_news(life := self._messages.life_of(message_id), root):
                 self._teller.tell(life, is_dead=False)
+                if life.trace:
+                    life.trace.end("completed")
                 self._reporter.completed(message_id, latency_ms)
 
     def _fail(self, failure: Failure) -> None:
@@ -182,7 +184,10 @@ class Finisher:
             retry.suspicion = None  # it ended while its process lived
         retry.history.append(FailedAttempt(attempt, reason, cause.component, cause.error, at_ms))
         self._reporter.failed(life.id, reason)
-        if cause.fatal or attempt >= self._policy.max_attempts:
+        is_last = cause.fatal or attempt >= self._policy.max_attempts
+        if life.trace:
+            life.trace.end(reason, cause.component, cause.error, is_dead=is_last)
+        if is_last:
             life.letter = self._letter(life, retry, cause.fatal)
             self._messages.move(life, State.DYING)
         else:

@@ -10,6 +10,7 @@ from enum import Enum
 from itertools import count, islice
 
 from redis_acker.components.spout import Message
+from redis_acker.components.tracing import MessageTrace
 from redis_acker.retries.book import DeadLetter, Retry, Suspicion
 from redis_acker.store.message_ids import MessageId
 
@@ -120,6 +121,8 @@ class Life:
     """UNTRACKED, TOLD, FINISHED: what the source is told, that it is dead or complete."""
     turn: int = 0
     """WAITING: its place among messages whose pauses end at the same time."""
+    trace: MessageTrace | None = None
+    """If the program traces what this driver emits."""
 
     @property
     def next_attempt(self) -> int:

@@ -99,6 +99,11 @@ class ShardKeys:
         """The first block sequence of the driver at work, or of the last one if it died; used in shard 0 only."""
         return f"{self.prefix}began:{spout}"
 
+    @property
+    def spout_states(self) -> str:
+        """What is said of spouts: that one is paused, its lag; used in shard 0 only."""
+        return self.prefix + "spout_states"
+
     def retries(self, spout: int) -> str:
         """Message id -> its failed attempts; used in shard 0 only."""
         return f"{self.prefix}retries:{spout}"

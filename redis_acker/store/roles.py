@@ -161,7 +161,7 @@ ROLES = {
         ),
         Role(
             "operator",
-            "runs the commands that act: rotate, drain, replay, dead, runs, quarantine, fail, extend",
+            "runs the commands that act: rotate, drain, replay, dead, runs, quarantine, pause, fail, extend",
             (*_LOOKING, *_OPERATING),
             (*_LOADING, *_READING, "hset", "hdel", "zmscore", "zrangebyscore", "zrem", "info"),
         ),

@@ -214,6 +214,9 @@ class Shards(PlainShards):
 
     # -- hashes: ShardKeys says what each key holds --------------------------------------------------------------
 
+    def spout_states(self) -> StoredHash:
+        return StoredHash(self.transport, 0, self.keys[0].spout_states)
+
     def retries(self, spout: int) -> StoredHash:
         return StoredHash(self.transport, 0, self.keys[0].retries(spout))
 

@@ -15,7 +15,7 @@ from redis_acker.components.component import ComponentCounters
 from redis_acker.components.spout import Spout
 from redis_acker.driver.deaths import Trials
 from redis_acker.driver.driver import DriverOptions, SpoutDriver, clock_of
-from redis_acker.errors import AckerError, BadTopology
+from redis_acker.errors import AckerError, BadInput, BadTopology
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array
 from redis_acker.store.rotator import Rotator
@@ -144,6 +144,24 @@ class Runner(ABC):
             if self._threads.stop.is_set() or left_s <= 0:
                 return False
             self._clock.poll(self._threads.stop, _IDLE_S, left_s)
+
+    def pause(self, spout: str) -> None:
+        """Pauses all tasks of a spout: no new messages and no replays; what is pending goes on. The store keeps it, so
+        that it also holds for the next run, until resume() or `redis-acker resume`."""
+        for driver in self._drivers_of(spout):
+            driver.switch.pause()
+
+    def resume(self, spout: str) -> None:
+        for driver in self._drivers_of(spout):
+            driver.switch.resume()
+
+    def _drivers_of(self, spout: str) -> list[SpoutDriver]:
+        pairs = zip(self._spouts, self.drivers, strict=True)
+        found = [driver for context, driver in pairs if spout in (context.component, driver.name)]
+        if not found:
+            names = sorted({context.component for context in self._spouts})
+            raise BadInput(f"This topology has no spout {spout!r}: it has {names}.")
+        return found
 
     def counters(self) -> dict[str, ComponentCounters]:
         """What each component has done so far."""

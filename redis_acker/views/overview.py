@@ -13,6 +13,7 @@ from redis_acker.store.ids import spout_of
 from redis_acker.store.namespace import StoredSettings
 from redis_acker.store.packed import age_ms
 from redis_acker.store.shards import Shards
+from redis_acker.store.spout_states import SpoutState, SpoutStates
 from redis_acker.store.stats import Latency, ShardStats, SpoutStats, Stats, read_stats
 from redis_acker.views.servers import ServerView, read_servers
 
@@ -47,6 +48,10 @@ class SpoutView:
     """Time until that lease ends, unless it is renewed; 0 without a lease."""
     run_roots: int | None
     """Roots of the Spark run in progress; None if there is none."""
+    paused_ms: int | None
+    """Since when it is paused, by the server's clock; None if it is not."""
+    lag: int | None
+    """Messages that wait in its source; None if nobody drives it, or its driver cannot tell."""
 
     @property
     def name(self) -> str:
@@ -165,16 +170,19 @@ def rates(before: Overview, after: Overview) -> dict[str, Rates]:
 
 def _spouts(
     shards: Shards, numbers: dict[str, int]
-) -> dict[str, tuple[int, int, int, int, str | None, int, int | None]]:
+) -> dict[str, tuple[int, int, int, int, str | None, int, int | None, int | None, int | None]]:
     """Of each spout: entries in its completion and failure streams, messages that wait for a retry, dead letters, who
-    drives it, for how many ms more, and the roots of its Spark run."""
-    found = {}
-    for name, facts in zip(numbers, shards.facts(list(numbers.values())), strict=True):
+    drives it, for how many ms more, the roots of its Spark run, since when it is paused, its lag."""
+    found, states = {}, SpoutStates(shards).all()
+    for (name, number), facts in zip(numbers.items(), shards.facts(list(numbers.values())), strict=True):
         driver = None if facts.holder is None else facts.holder.decode(errors="replace")
         lease_ms = max(0, facts.lease_ms) if driver else 0
         numbers_of_run = [] if facts.run is None else facts.run[:100].split()  # first sequence, count, block size
         run_roots = int(numbers_of_run[1]) if len(numbers_of_run) == 3 and numbers_of_run[1].isdigit() else None
-        found[name] = (facts.completions, facts.failures, facts.retries, facts.dead, driver, lease_ms, run_roots)
+        state = states.get(number, SpoutState())
+        lag = state.lag if driver else None
+        counts = (facts.completions, facts.failures, facts.retries, facts.dead)
+        found[name] = (*counts, driver, lease_ms, run_roots, state.paused_ms, lag)
     return found
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from redis_acker.errors import UnreadableRun
 from redis_acker.store.acker import Acker
 from redis_acker.store.progress import FORMAT, PartitionProgress, RunAbout, RunProgress
+from redis_acker.store.transport import Command
+
+MOST_PARTITIONS = 5_000
+"""A run with more than that is left out where many runs are read again and again."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +89,18 @@ def read_run(acker: Acker, spout: str) -> RunView | None:
         left_ms if left_ms >= 0 else None,
         acker.shards.time_ms(0),
     )
+
+
+def read_runs(acker: Acker, *, most: int) -> list[RunView]:
+    """The first runs whose tasks keep the books: those that can be read, and are not too large to be read often."""
+    spouts = acker.known_spouts()
+    sizes = acker.shards.transport.run(
+        Command(0, ("HLEN", acker.shards.keys[0].progress(number))) for number in spouts.values()
+    )
+    found: list[RunView] = []
+    for spout, size in zip(spouts, sizes, strict=True):
+        if 0 < size <= MOST_PARTITIONS and len(found) < most:
+            with suppress(UnreadableRun):
+                if view := read_run(acker, spout):
+                    found.append(view)
+    return found

@@ -27,6 +27,7 @@ from spark_integration.runs.messages import Messages
 from spark_integration.runs.portions import field_in
 from spark_integration.runs.run import RunOptions
 from spark_integration.runs.summary import Summary
+from spark_integration.runs.traces import RunTrace
 from spark_integration.runs.tracking import COLUMN
 from spark_integration.workers import is_connect, map_in_workers
 
@@ -101,11 +102,12 @@ def _code(function: Any) -> str:
 
 def run_fused(plan: FusedPlan, options: RunOptions, sink: Sink) -> Summary:
     """Runs the job, and again for what failed as often as one call may replay it."""
-    with BookedRun(plan.messages, options, input_fingerprint(plan.whole), plan.fingerprint_of_steps(sink)) as run:
+    run = BookedRun(plan.messages, options, input_fingerprint(plan.whole), plan.fingerprint_of_steps(sink))
+    with run, RunTrace(run.name, [plan.messages.spout]) as trace:
         rows = _pass(plan.whole, FusedSink(plan.steps, sink, run.books(plan.messages), is_replay=False))
         for messages in run.replays():
             _pass(plan.frame(messages), FusedSink(plan.steps, sink, run.books(messages), is_replay=True))
-        return run.summary(rows)
+        return trace.ended(run.summary(rows))
 
 
 def _pass(frame: DataFrame, worker: FusedSink) -> int:

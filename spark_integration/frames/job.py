@@ -18,6 +18,7 @@ from spark_integration.runs.inputs import Input
 from spark_integration.runs.messages import Messages, MessagesInRun
 from spark_integration.runs.run import Run, RunOptions
 from spark_integration.runs.summary import Summary
+from spark_integration.runs.traces import RunTrace
 from spark_integration.runs.tracking import COLUMN, Tracking, keys_in
 
 Build = Callable[[Sequence[DataFrame], "Tracking | None"], DataFrame]
@@ -100,11 +101,12 @@ def run_job(node: PlanNode, options: RunOptions, write: Write) -> Summary:
     _check(list(inputs.values()), options)
     rounds: list[Summary] = []
     while True:
-        with Run(list(inputs.values()), options, is_replay=bool(rounds)) as run:
+        run = Run(list(inputs.values()), options, is_replay=bool(rounds))
+        with run, RunTrace(run.name, [one.name for one in run.inputs], run.inputs) as trace:
             frames = Frames.of_run(run, inputs)
             write(frames.of(node), run.tracking)
             _fail_groups(run, node, frames)
-            summary = run.complete()
+            summary = trace.ended(run.complete())
         run.free_tables()
         rounds.append(summary)
         to_replay = [one.root for one in summary.failures if not one.dead]

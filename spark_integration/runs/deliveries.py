@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from pyspark.sql import DataFrame
@@ -12,10 +13,19 @@ from pyspark.sql import functions as F
 from redis_acker import Acker, Token
 from redis_acker.retries.book import RetryPolicy
 from redis_acker.store.ids import U64Array
-from redis_acker.store.packed import ANCHOR_BYTES, unpack_anchor_arrays
+from redis_acker.store.packed import ANCHOR_BYTES, split_anchors, unpack_anchor_arrays
 from spark_integration.errors import BadFrame
 from spark_integration.runs.summary import FailedMessage
-from spark_integration.runs.tracking import COLUMN, DeliveryTable, Keys, NotedRows, Places, edges_for
+from spark_integration.runs.tracking import (
+    COLUMN,
+    MOST_TRACED,
+    DeliveryTable,
+    Keys,
+    NotedRows,
+    Places,
+    TracedDelivery,
+    edges_for,
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ class DeliveriesInRun:
         self._ends: Places = np.zeros(0, dtype=np.int64)
         self._roots: U64Array = np.zeros(0, dtype=np.uint64)
         self._edges: U64Array = np.zeros(0, dtype=np.uint64)
+        self._traces: dict[int, bytes] = {}
 
     @property
     def name(self) -> str:
@@ -80,7 +91,8 @@ class DeliveriesInRun:
         return True
 
     def read(self) -> None:
-        self._keys, packed = self._deliveries.read()
+        self._keys, found = self._deliveries.read()
+        packed, traces = zip(*map(split_anchors, found), strict=True) if found else ((), ())
         if wrong := [one for one in packed if not one or len(one) % ANCHOR_BYTES]:
             raise BadFrame(
                 f"Anchors are a multiple of {ANCHOR_BYTES} bytes, and {wrong[0]!r} in column "
@@ -88,9 +100,17 @@ class DeliveriesInRun:
             )
         self._ends = np.cumsum([len(one) // ANCHOR_BYTES for one in packed], dtype=np.int64)
         self._roots, self._edges = unpack_anchor_arrays(b"".join(packed))
+        self._traces = {place: trace for place, trace in enumerate(traces) if trace}
 
     def init(self) -> None:
         pass
+
+    def traces(self) -> list[TracedDelivery]:
+        starts = np.concatenate((np.zeros(1, dtype=np.int64), self._ends))
+        return [
+            TracedDelivery(int(self._keys[place]), self._roots[starts[place] : starts[place + 1]].tolist(), trace)
+            for place, trace in islice(self._traces.items(), MOST_TRACED)
+        ]
 
     def with_keys(self) -> DataFrame:
         return self._deliveries.with_keys()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,9 @@ key is a 64-bit hash of the message id: the same however often and wherever Spar
 MAX_INLINE = 4_000_000
 """Most messages of a run over Spark Connect, whose closures carry 8 bytes for each."""
 
+MOST_TRACED = 100
+"""How many deliveries, failed messages, and messages that are handed over, a run traces one by one."""
+
 NOTES_EXPIRE_MS = 24 * 3600 * 1000
 """A job that dies leaves its notes behind for this long."""
 
@@ -41,11 +44,23 @@ class KeyTable(Protocol):
     """Finds the roots of rows by their keys; one for each input of a run."""
 
     @property
+    def keys(self) -> Keys:
+        """In ascending order."""
+
+    @property
     def notes(self) -> str:
         """Where to note failed rows as well; empty if the failures of their roots say enough."""
 
     def find(self, keys: Keys) -> tuple[U64Array, Places]:
         """Roots, and for each of them the place of its key."""
+
+
+class TracedDelivery(NamedTuple):
+    """A delivery that came with the context of a trace."""
+
+    key: int
+    roots: list[int]
+    trace: bytes
 
 
 class KeyTables(Protocol):

@@ -14,7 +14,7 @@ import pyarrow as pa
 from redis_acker.components.tuples import Tuple
 from redis_acker.errors import BadInput
 from redis_acker.store.ids import U64Array
-from redis_acker.store.packed import unpack_anchor_arrays, unpack_anchors
+from redis_acker.store.packed import split_anchors, unpack_anchor_arrays, unpack_anchors
 from spark_integration.topologies.plan import Plan
 from spark_integration.topologies.wire import Delivery, Row, pack_deliveries, pack_values, to_arrow
 
@@ -127,9 +127,10 @@ class Gatherer:
 
 
 def _is_alive(delivery: Delivery, live_roots: Set[int]) -> bool:
-    return not delivery.anchors or any(root in live_roots for root, _ in unpack_anchors(delivery.anchors))
+    packed, _ = split_anchors(delivery.anchors)
+    return not packed or any(root in live_roots for root, _ in unpack_anchors(packed))
 
 
 def _roots(deliveries: Iterable[Delivery]) -> U64Array:
-    roots, _ = unpack_anchor_arrays(b"".join(delivery.anchors for delivery in deliveries))
+    roots, _ = unpack_anchor_arrays(b"".join(split_anchors(delivery.anchors)[0] for delivery in deliveries))
     return np.unique(roots)

@@ -12,9 +12,10 @@ import pyarrow as pa
 from redis_acker.components.batch_bolt import BatchBolt, execute_batch
 from redis_acker.components.bolt import Bolt, OutputCollector, execute, prepare
 from redis_acker.components.component import TaskContext
+from redis_acker.components.tracing import flush_spans
 from redis_acker.components.tuples import Anchors, Tuple
 from redis_acker.errors import text_of, traceback_of
-from redis_acker.store.packed import unpack_anchors
+from redis_acker.store.packed import split_anchors, unpack_anchors
 from spark_integration.topologies.emission import Emission, ExecutorRouter, Outbox
 from spark_integration.topologies.plan import Plan
 from spark_integration.topologies.results import Result, ResultBuffer
@@ -106,13 +107,17 @@ class Task:
         for tup in tuples:
             if not tup.outcome:
                 self._collector.fail(tup, LEFT_OPEN)
+        if any(tup.anchors.trace for tup in tuples):
+            flush_spans()
         result = self._plan.address(RESULT, self._result(len(tuples)).packed(), self._level + 1)
         yield [*self._outbox.dispatch(), result]
 
     def _tuple(self, delivery: Delivery) -> Tuple:
         component, stream = self._plan.streams[delivery.stream]
         fields = self._plan.topology.components[component].component.fields_of(stream) or ()
-        anchors = Anchors.trusted(dict(unpack_anchors(delivery.anchors)))
+        packed, trace = split_anchors(delivery.anchors)
+        edges = dict(unpack_anchors(packed))
+        anchors = Anchors.traced(edges, trace) if trace else Anchors.trusted(edges)
         tup = Tuple((), fields=fields, anchors=anchors, component=component, stream=stream)
         try:
             tup.values = unpack_values(delivery.values)

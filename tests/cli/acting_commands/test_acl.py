@@ -189,6 +189,7 @@ def test_an_inspector_looks_and_changes_nothing(house: House) -> None:
         ["rotate"],
         ["extend", hex(house.shop.start(["c"])[0])],
         ["runs", "drop", SPOUT, "--yes"],
+        ["pause", SPOUT],
     ):
         ran = user.run(*acting)
         assert (ran.returncode, ran.stdout) == (3, ""), acting
@@ -201,6 +202,8 @@ def test_an_operator_runs_every_command_that_acts(house: House, tmp_path: Path) 
     first, second, _ = house.shop.start(["a", "b", "c"]).tolist()
     user.succeed("extend", hex(first))
     user.succeed("fail", hex(second))
+    user.succeed("pause", SPOUT)
+    user.succeed("resume", SPOUT)
     user.succeed("drain", "--out", out)
     user.succeed("replay", out)
     house.shop.start_failed(["d"])
