@@ -41,7 +41,7 @@ class LocalRunner(Runner):
 
     def __init__(self, topology: Topology, acker: Acker | None, **options: Unpack[DriverOptions]) -> None:
         """acker=None switches tracking off. Every spout gets the options: max_pending, retries, own_timeout_ms,
-        observer, wait_for_lease and, for tests, clock."""
+        observer, wait_for_lease, lease_ms and, for tests, clock."""
         self.bolts = {
             spec.name: [BoltTask(context, partial(spec.copy_for_task, Bolt), acker) for context in spec.tasks]
             for spec in topology.bolts
