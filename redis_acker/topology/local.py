@@ -42,7 +42,7 @@ class LocalRunner(Runner):
 
     def __init__(self, topology: Topology, acker: Acker | None, **options: Unpack[DriverOptions]) -> None:
         """acker=None switches tracking off. Every spout gets the options: max_pending, retries, own_timeout_ms,
-        observer, wait_for_lease and clock."""
+        observer, wait_for_lease, lease_ms and clock."""
         clock = clock_of(acker, options.get("clock"))
         self.bolts = {
             spec.name: [BoltTask(context, partial(spec.copy_for_task, Bolt), acker, clock) for context in spec.tasks]

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from redis_acker import Anchors, Message, SpoutDriver
+from redis_acker import Anchors, Message, RetryPolicy, SpoutDriver
 from redis_acker.driver.deaths import Trials
 from redis_acker.driver.life import Life
-from redis_acker.retries.book import Retry, Suspicion
+from redis_acker.retries.book import Retry, RetryBook, Suspicion
 from redis_acker.store.message_ids import MessageId
 from tests.driver.conftest import NewWorld
+from tests.driver.faults import Killed, Points, watched_acker
 from tests.driver.source import DurableSpout
-from tests.driver.world import TICK_MS, Router, World
+from tests.driver.world import SPOUT, TICK_MS, Router, World
 
 KILLS = "it kills its process"
 
@@ -160,34 +161,47 @@ def test_a_suspect_that_fails_by_itself_is_a_suspect_no_more(new_world: NewWorld
     die(world)
     world.deliveries.clear()
     driver = start(world)
+    emit(world, driver)
+    noted = RetryBook(world.acker, SPOUT).load()
+    assert [one.suspicion is None for one in noted.values()] == [False, False]
+    while 2 not in world.attempts_at(1):
+        driver.step()
+        world.work()
+        noted = RetryBook(world.acker, SPOUT).load()
+        world.clock.advance(world.policy.first_ms // 2)
+    assert noted[1].suspicion is None
     world.live(driver)
     driver.close()
-    assert world.attempts_at(1) == [1, 2]
     world.check()
 
 
 def test_a_lone_message_is_no_suspect_of_the_same_death_twice(new_world: NewWorld) -> None:
-    """A successor that dies before it has emitted anything is no further sign against the message."""
+    """A successor that dies when it has noted it as a suspect, before it emits anything, is no further sign against
+    it."""
     world = new_world({1: "complete"})
-    for _ in range(6):
-        driver = start(world)
+    world.policy = RetryPolicy(max_attempts=1)
+    emit(world, start(world))
+    die(world)
+    world.disk.plans[2] = "complete"
+    world.let_lease_run_out()
+    points = Points(lambda number, where: where == "after HSET", lambda: points.kill())
+    driver = world.new_driver(watched_acker(world.new_acker(), points))
+    driver.open()
+    with pytest.raises(Killed):
         driver.step()
-        die(world)
-    while not world.disk.is_done():
-        driver.step()
-        world.work()
-        world.pass_time(TICK_MS)
+    assert RetryBook(world.acker, SPOUT).load()[1].suspicion
+    driver = start(world)
+    world.live(driver)
     driver.close()
-    assert world.dead_letters() == {}
     world.check()
 
 
 # -- whose turn it is ------------------------------------------------------------------------------------------------
 
 
-def lives(count: int, together: int = 0) -> list[Life]:
+def lives(number: int, together: int = 0) -> list[Life]:
     suspicion = Suspicion(together, 77) if together else None
-    return [Life(one, retry=Retry(suspicion=suspicion)) for one in range(count)]
+    return [Life(one, retry=Retry(suspicion=suspicion)) for one in range(number)]
 
 
 def test_drivers_of_one_process_take_turns_to_try_their_suspects() -> None:
@@ -222,7 +236,7 @@ def test_messages_without_an_id_wait_while_suspects_are_tried(new_world: NewWorl
     world = new_world({1: "complete", 2: "complete"})
     start(world).step()
     die(world)
-    waiting, came = [Message(["loose", ""])] * 3, list[int]()
+    waiting, trials, came = [Message(["loose", ""])] * 3, Trials(), list[bool]()
 
     class WithLoose(DurableSpout):
         def next_batch(self, limit: int) -> list[Message]:
@@ -234,13 +248,13 @@ def test_messages_without_an_id_wait_while_suspects_are_tried(new_world: NewWorl
             if anchors:
                 super().deliver(target, values, stream, anchors)
             else:
-                came.append(len(world.queue))
+                came.append(trials.is_on)
 
     world.let_lease_run_out()
-    driver = world.new_driver(spout=WithLoose(world.disk), router=Sorter(world))
+    driver = world.new_driver(spout=WithLoose(world.disk), router=Sorter(world), trials=trials)
     driver.open()
     world.live(driver)
     driver.step()
-    assert came == [0] * (3 - len(waiting))
+    assert came == [False] * (3 - len(waiting))
     assert len(came) > 1
     driver.close()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from redis_acker import Acker, BasicBolt, DeadLetters, LocalRunner, RetryPolicy, TopologyBuilder, Tuple
+from redis_acker.spouts.iterable import IterableSpout
 from redis_acker.store.message_ids import MessageId
 from tests.backends import Servers
 from tests.driver.processes import FileDisk
@@ -133,3 +134,13 @@ def test_healthy_messages_survive_more_deaths_than_they_have_attempts(supervisor
     assert supervisor.deaths(plans, 500) == 0
     assert supervisor.settled() == dict.fromkeys(plans, "acked")
     assert list(DeadLetters(supervisor.acker)) == []
+
+
+def test_all_drivers_of_a_runner_take_turns_to_try_suspects() -> None:
+    builder = TopologyBuilder("job")
+    builder.spout("source", IterableSpout([1]), parallelism=2)
+    builder.spout("other", IterableSpout([1]))
+    builder.bolt("first", Work()).shuffle("source").shuffle("other")
+    drivers = LocalRunner(builder.build(), None).drivers
+    assert len(drivers) == 3
+    assert len({id(driver._trials) for driver in drivers}) == 1
