@@ -22,6 +22,7 @@ end
 
 local function put_field(hash, field, value) queue(puts, hash, field, value) end
 local function delete_field(hash, field) queue(deletions, hash, field) end
+-- Of a hash that the call has read, so that its type is known.
 local function delete_fields(hash, list, first, last) ranges[#ranges + 1] = { hash, list, first, last } end
 
 -- Each call adds at most one entry to the completion stream of a spout, and one per cause to its failure stream.
@@ -41,10 +42,6 @@ local function check_types()
   end
   for hash in pairs(puts) do call('HLEN', keys[hash]) end
   for hash in pairs(deletions) do call('HLEN', keys[hash]) end
-  for i = 1, #ranges do
-    local hash = ranges[i][1]
-    call('HLEN', keys[hash])
-  end
   if newest_ms or next(counts) then call('HLEN', counters) end
 end
 
