@@ -78,14 +78,10 @@ class Acker:
     def _connect(self, url: Target | Sequence[Target] | None) -> None:
         self.servers = open_servers(url, partial(key_prefix, self.namespace))
         """Which server holds which shard."""
+        transport, clock = self._new_transport(), self._clock
         try:
             self.shards = open_namespace(
-                self.servers,
-                self._new_transport(),
-                self.namespace,
-                self._wanted,
-                create=self._create,
-                clock=self._clock,
+                self.servers, transport, self.namespace, self._wanted, create=self._create, clock=clock
             )
         except BaseException:
             self.servers.close()
