@@ -20,6 +20,9 @@ from spark_integration.topologies.notes import Note, Notes, State
 LOOKS_PER_TIMEOUT = 8
 """How often within a timeout it is looked whether a bolt hangs."""
 
+LONGEST = 3
+"""Timeouts after which a bolt hangs even if its tuple has not timed out: nobody rotates then."""
+
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -90,9 +93,9 @@ class Hands:
 
     def _is_over(self, at_work_s: float) -> bool:
         roots = _roots(self._tuples)
-        if not roots:
-            return at_work_s >= HANGS_AFTER * self.timeout_s
-        return all(self._acker.inspect(root).state != "pending" for root in roots)
+        if at_work_s >= (LONGEST if roots else HANGS_AFTER) * self.timeout_s:
+            return True
+        return bool(roots) and all(self._acker.inspect(root).state != "pending" for root in roots)
 
     def _revive(self) -> None:
         if self._state is None:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from redis_acker.components.component import Component, TaskContext
 from redis_acker.components.tuples import DEFAULT_STREAM, Tuple
-from redis_acker.errors import BadTopology
+from redis_acker.errors import BadInput, BadTopology
 from redis_acker.store.acker import Acker
 from redis_acker.topology.routing import Inbox
 from redis_acker.topology.topology import ComponentSpec, Topology
@@ -98,6 +98,8 @@ def make_plan(topology: Topology, acker: Acker | None = None) -> Plan:
             f"Bolt {ticking[0]!r} wants tick tuples, but on Spark a copy of a bolt lives for one micro-batch: do in "
             "cleanup() what it does at a tick, or use LocalRunner."
         )
+    if acker and acker.shards._clock:
+        raise BadInput("An Acker with a clock of its own cannot be used on Spark: executors do not see that clock.")
     return Plan(
         run=os.urandom(16),
         topology=Topology(topology.name, {spec.name: _outline(spec) for spec in specs}),
