@@ -98,7 +98,7 @@ class Count(BasicBolt):
             self.faults.reached(SECOND_DONE)
             return
         wait_until(lambda: self.faults.arrivals(SECOND_DONE), timeout_s=60)
-        self.faults._touch(f"held on {os.environ[HOST_VARIABLE]}")
+        Path(self.faults._directory, f"held on {os.environ[HOST_VARIABLE]}").write_text(str(os.getpid()))
         self.faults.reached(SECOND_BEGUN)
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.backends import Backend, Servers, make_backend
 from tests.spark.cluster import Driver, StandaloneCluster
 from tests.spark.jobs.faults import FIRST_DONE, SECOND_BEGUN, Fault, Faults
+from tests.spark.processes import command_line
 from tests.spark.topologies.cluster_job import ACKED, WORDS
 from tests.waiting import wait_until
 
@@ -52,8 +53,13 @@ def counted(directory: Path) -> set[int]:
     return {number for (number, _), found in words.items() if found == set(WORDS)}
 
 
-def kill_the_second_reader(driver: Driver, directory: Path, job: dict[str, Any], *, aqe: bool) -> dict[str, Any]:
-    """Kills the executor of the task that is held, whose input is then lost in part. Returns what the job says."""
+def kill_the_second_reader(
+    driver: Driver, directory: Path, job: dict[str, Any], *, aqe: bool, is_orphan: bool = False
+) -> dict[str, Any]:
+    """Kills the executor of the task that is held, whose input is then lost in part. Returns what the job says.
+
+    is_orphan: the Python worker goes on after the death of its executor, for as long as the system lets it.
+    """
     faults = Faults(str(directory), {})
     driver.wait_for_executors()
     driver.start(JOB, job, aqe=aqe)
@@ -61,20 +67,29 @@ def kill_the_second_reader(driver: Driver, directory: Path, job: dict[str, Any],
     [held] = directory.glob("held on *")
     [executor] = [one for one in driver.executors() if one.host == held.name.rpartition(" ")[2]]
     executor.kill()
+    wait_until(lambda: is_orphan or not command_line(int(held.read_text())))
     faults.release(SECOND_BEGUN)
     result: dict[str, Any] = driver.result()
     assert faults.repeats(FIRST_DONE) > 0
     return result
 
 
+@pytest.mark.parametrize("is_orphan", [False, True])
 @pytest.mark.parametrize(("aqe", "checksum"), [(True, False), (False, True)])
 def test_a_stage_that_is_run_again_after_an_executor_was_killed_is_counted_once(
-    spark_cluster: StandaloneCluster, store: Backend, namespace: str, tmp_path: Path, aqe: bool, checksum: bool
+    spark_cluster: StandaloneCluster,
+    store: Backend,
+    namespace: str,
+    tmp_path: Path,
+    aqe: bool,
+    checksum: bool,
+    is_orphan: bool,
 ) -> None:
     job = settings(store, namespace, tmp_path, {SECOND_BEGUN: "hold"}, checksum=checksum)
-    result = kill_the_second_reader(spark_cluster.shared_driver(), tmp_path, job, aqe=aqe)
+    driver = spark_cluster.shared_driver()
+    result = kill_the_second_reader(driver, tmp_path, job, aqe=aqe, is_orphan=is_orphan)
 
-    assert result["duplicates"] > 0
+    assert result["duplicates"] > 0 or is_orphan
     assert (result["books"], result["executed"]) == ([MESSAGES, 0, 0, 0], 2 * MESSAGES)
     assert counted(tmp_path) == set(range(MESSAGES))
 

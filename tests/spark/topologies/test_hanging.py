@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from redis_acker import BasicBolt, Message, RetryPolicy, Tuple
+from redis_acker import Anchors, BasicBolt, Message, RetryPolicy, Tuple
+from spark_integration.topologies import notes as hand_notes
 from tests.spark.topologies.conftest import Bench
 from tests.spark.topologies.parts import Note, Notebook, Relay, chain
 from tests.topology.parts import ListSpout
@@ -92,6 +93,21 @@ def test_stop_says_what_the_job_in_work_hangs_on(bench: Bench, caplog: pytest.Lo
     assert not runner.stop(timeout_s=0.1)
     assert runner.stop()  # without a rotator it is found a little later
     assert re.search(r"micro-batches does not end within 0.1 s .*bolt0 has worked on it for \d", caplog.text)
+
+
+def test_what_a_bolt_has_had_for_long_is_kept_alive_no_more(bench: Bench) -> None:
+    runner = bench.runner(chain([1], Relay()))
+    [inbox, _] = runner._gatherer.inboxes["bolt0"]
+    for root in (1, 2, 3, 4):
+        inbox.put(Tuple([root], anchors=Anchors({root: 7}), component="source"))
+    notes = hand_notes.Notes(bench.acker, runner._plan.run.hex())
+    for root, state in enumerate(("begun", "long", "given up"), start=1):
+        notes.put(state, hand_notes.Note(state, f"{root:02x}", [root], "bolt0", "a tuple", 0))  # type: ignore[arg-type]
+    try:
+        assert runner._roots_in_work(2.0).tolist() == [1, 4]
+        assert {root: cause.component for root, cause in runner._holders([2, 3, 4]).items()} == {2: "bolt0", 3: "bolt0"}
+    finally:
+        notes.clear()
 
 
 class Sleeps(BasicBolt):
