@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from redis_acker import Anchors, BasicBolt, Bolt, OutputCollector, TaskContext, Tuple
 from spark_integration.topologies.plan import Plan, make_plan
-from spark_integration.topologies.task import Task
+from spark_integration.topologies.task import Level, Task
 from spark_integration.topologies.wire import Delivery, pack_values, unpack_deliveries
 from tests.spans import FileExporter, Spans, attribute, spans
 from tests.spark.topologies.conftest import Bench
@@ -79,19 +79,19 @@ headers: list[bytes] = []
 def attempt(plan: Plan) -> list[Delivery]:
     """What a task of the first level sends on."""
     delivery = Delivery(pack(">Q", 1), 0, Anchors.traced({1: 2}, TRACE).to_bytes(), pack_values(["a"]))
-    rows = [row for rows in Task(plan, 0, level=0, batch=1).run([delivery]) for row in rows]
+    rows = [row for rows in Task(Level(plan, 0, 1), 0).rows([delivery]) for row in rows]
     return unpack_deliveries(row.data for row in rows if row.task >= 0)
 
 
 def test_a_worker_without_opentelemetry_hands_the_trace_on() -> None:
-    [sent] = attempt(make_plan(chain(["a"], Relay(), Relay())))
+    [sent] = attempt(make_plan(chain(["a"], Relay(), Relay()), None))
     assert len(sent.anchors) == 16 + 25
     assert sent.anchors.endswith(TRACE)
 
 
 def test_a_task_that_runs_again_sends_the_same_bytes_again(spans: Spans) -> None:
     """Receivers make tokens of them."""
-    plan = make_plan(chain(["a"], HandsOver(), Relay()))
+    plan = make_plan(chain(["a"], HandsOver(), Relay()), None)
     headers.clear()
     first, second = attempt(plan), attempt(plan)
     assert len(spans.named("bolt0")) == 2
