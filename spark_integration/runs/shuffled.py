@@ -34,9 +34,13 @@ class MessagesInRun:
         self._spout = RunSpout(acker, messages.spout, retries)
         self._progress = RunProgress(acker, self._spout.number)
         self._tally = Tally(acker, messages.spout, self._spout)
-        self._has_begun = False
         self._portions: list[PartitionProgress] = []
         self._acked = 0
+
+    @property
+    def _first_name(self) -> str:
+        """Of the run while workers make messages pending."""
+        return f"{self._run} begins"
 
     @property
     def name(self) -> str:
@@ -70,10 +74,14 @@ class MessagesInRun:
 
     def _held(self) -> list[PartitionProgress]:
         """Its portions. While they are made, those that there are so far."""
-        return self._portions or (self._progress.held() if self._has_begun else [])
+        return self._portions or (self._progress.held() if self._is_stored() else [])
+
+    def _is_stored(self) -> bool:
+        """Whether what the store keeps for this spout is this run's."""
+        return self._progress.stored_name() in (self._run, self._first_name)
 
     def close(self) -> None:
-        if self._has_begun:
+        if self._is_stored():
             self._progress.drop()
         self._spout.close()
 
@@ -84,8 +92,7 @@ class MessagesInRun:
 
     def make_pending(self) -> None:
         """Workers make a root pending for each message."""
-        self._progress.start(f"{self._run} begins", self._about())
-        self._has_begun = True
+        self._progress.start(self._first_name, self._about())
         books = self._messages.books(
             self._acker,
             self._progress.name,
@@ -152,7 +159,7 @@ class MessagesInRun:
 
     def fail(self, error: str) -> None:
         """Fails what is pending. It is no attempt: the run failed, not its messages."""
-        if self._has_begun:
+        if self._is_stored():
             self._progress.rename(self._run)  # workers that are still at it begin no more
         for one in self._held():
             self._acker.fail(self._progress.roots_of(one.first, one.rows), component=RUN, error=error)
