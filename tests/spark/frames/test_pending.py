@@ -139,8 +139,9 @@ def test_an_attempt_follows_the_cuts_of_one_whose_input_ended_early(job: Job) ->
     job.end_pass(run)
     assert [one.rows for one in run._portions] == [24, 6, 24, 24, 22]
     assert books(job.acker) == (ROWS, 0, 0, ROWS)
-    assert sorted(run.fail_keys({cause(): keys_of(29, 30)})) == sorted(keys_of(29, 30))
+    run.fail_keys({cause(): keys_of(29, 30)})
     assert end(run) == (ROWS - 2, 2)
+    assert attempts(job) == {29: 1, 30: 1}
 
 
 def test_portions_that_a_slow_attempt_cut_in_another_way_are_left_out(job: Job, clock: Clock) -> None:
@@ -158,6 +159,14 @@ def test_portions_that_a_slow_attempt_cut_in_another_way_are_left_out(job: Job, 
     assert end(run) == (ROWS, 0)
     assert books(job.acker)[1] == ROWS
     assert not RetryBook(job.acker, SPOUT).load()  # what was left out is no attempt
+
+
+def test_another_attempt_makes_nothing_pending_that_is(job: Job) -> None:
+    job.begin()
+    job.attempt(batches_of(ROWS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(Acker, "init")
+        assert job.attempt(batches_of(ROWS)) == ROWS
 
 
 def test_an_attempt_that_lives_on_when_the_pass_is_over_changes_nothing(job: Job, clock: Clock) -> None:
@@ -235,15 +244,52 @@ def test_a_driver_that_dies_at_any_call_is_followed_by_one_that_ends_everything(
     assert call >= 15
 
 
+def test_a_driver_that_dies_while_it_ends_a_dead_run_is_followed_by_another(job: Job) -> None:
+    for call in range(1000):
+        job.end_lease()
+        dead = job.messages(batches_of(30), run=f"dead {call}")
+        dead.take_lease()
+        dead.make_pending()
+        job.end_lease()
+        second = job.open_acker()
+        wire = Wire(second.shards)
+        wire.dies_at = call, "after"
+        try:
+            job.messages(run=f"second {call}", acker=second).take_lease()
+        except Died:
+            job.end_lease()
+            third = job.messages(run=f"third {call}")
+            third.take_lease()
+            assert books(job.acker)[3] == 0, (call, wire.calls)
+            third.close()
+        else:
+            break
+    assert call >= 6
+
+
+def test_roots_that_a_portion_had_before_are_failed_by_the_next_driver(job: Job, clock: Clock) -> None:
+    """A worker has given its first portion new roots, and dies before it fails the old ones; so does the driver."""
+    job.begin()
+    job.attempt(batches_of(30))
+    clock.advance(TIMEOUT_MS // 2)
+    with dying(0, "after"), pytest.raises(Died):
+        job.attempt(batches_of(30))
+    job.end_lease()
+
+    job.messages(run="next").take_lease()
+
+    assert books(job.acker) == (30, 0, 30, 0)
+    assert attempts(job) == {}
+
+
 def test_what_timed_out_after_the_driver_had_died_is_no_attempt(job: Job, clock: Clock) -> None:
     dead = job.messages(batches_of(30), run="dead")
     dead.take_lease()
     dead.make_pending()
     dead.fail_keys({cause(): keys_of(7)})
-    rotator = Rotator(job.acker)
     for _ in range(4):
         clock.advance(TIMEOUT_MS // 2)
-        rotator.once()
+        Rotator(job.acker).once()
     assert books(job.acker) == (30, 0, 30, 0)
     job.end_lease()
 
