@@ -19,6 +19,9 @@ from spark_integration.workers import StoreAddress, is_connect
 
 _PARTITIONS_A_CORE = 4
 
+_CORES = 4
+"""Over Spark Connect, where nobody says how many there are."""
+
 
 @dataclass(frozen=True)
 class MessageFrame:
@@ -62,11 +65,8 @@ class MessageFrame:
             return frame
         # By the number given, so that Spark does not put partitions together in another way the next time.
         key, spark = F.col(f"{COLUMN}.key"), frame.sparkSession
-        if is_connect(spark):
-            partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 0)
-        else:
-            partitions = _PARTITIONS_A_CORE * spark.sparkContext.defaultParallelism
-        return frame.repartition(partitions, key).sortWithinPartitions(key)
+        cores = _CORES if is_connect(spark) else spark.sparkContext.defaultParallelism
+        return frame.repartition(_PARTITIONS_A_CORE * cores, key).sortWithinPartitions(key)
 
     def with_only(self, ids: Iterable[MessageId]) -> MessageFrame:
         """Some of the messages, for a replay."""
