@@ -58,9 +58,10 @@ def list_runs(store: Store, spout: str | None) -> None:
     The driver is alive while it holds the lease of the spout, which ends ten
     seconds after a driver was killed. Messages count as done, failed or not, when
     their task has begun the next portion; those of the current portions are in
-    work, and in a job with a shuffle all of them, until it ends. Partitions are those that were begun, of all if the total is known.
-    done/s is the average from the start to the last touch: workers touch what
-    they work on several times per timeout.
+    work, and in a job with a shuffle all of them, until it ends. Partitions are
+    those that were begun, of all if the total is known. done/s is the average from
+    the start to the last touch: workers touch what they work on several times per
+    timeout.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ _BEGUN = "begun"
 
 
 class NotedRows:
-    """The keys of failed rows, each with a short name of its cause: a text is stored once, however many rows have it."""
+    """The keys of failed rows, each with a short name of its cause: a text is stored once, whoever has it."""
 
     def __init__(self, acker: Acker, name: str) -> None:
         self._rows = acker.shards.failed_rows(name)
