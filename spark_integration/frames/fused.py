@@ -23,9 +23,9 @@ from spark_integration.frames.sinks import Sink
 from spark_integration.frames.steps import COUNT_SCHEMA, FailedRows, Step
 from spark_integration.runs.booked import BookedRun
 from spark_integration.runs.books import Books, FailedPlaces, TaskBooks
-from spark_integration.runs.messages import Messages
+from spark_integration.runs.life import RunOptions
+from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.portions import field_in
-from spark_integration.runs.run import RunOptions
 from spark_integration.runs.summary import Summary
 from spark_integration.runs.traces import RunTrace
 from spark_integration.runs.tracking import COLUMN
@@ -36,7 +36,7 @@ from spark_integration.workers import is_connect, map_in_workers
 class FusedPlan:
     """The plan of a job without a shuffle: native columns, then conditions, then steps in Python."""
 
-    messages: Messages
+    messages: MessageFrame
     projections: tuple[PlanNode, ...]
     conditions: tuple[Column | str, ...]
     steps: tuple[Step, ...]
@@ -56,7 +56,7 @@ class FusedPlan:
         while node.is_projection:
             projections.insert(0, node)
             [node] = node.parents
-        if not isinstance(node, InputNode) or not isinstance(node.input, Messages):
+        if not isinstance(node, InputNode) or not isinstance(node.input, MessageFrame):
             return None
         plan = cls(node.input, tuple(projections), tuple(conditions), tuple(steps))
         return plan if plan._gives_each_message_once() else None
@@ -71,7 +71,7 @@ class FusedPlan:
         """The frame of all messages."""
         return self.frame(self.messages)
 
-    def frame(self, messages: Messages) -> DataFrame:
+    def frame(self, messages: MessageFrame) -> DataFrame:
         """What workers get: a row for each message."""
         frame = messages.with_books(has_id_column=not self.projections)
         for node in self.projections:

@@ -16,8 +16,9 @@ from redis_acker.store.packed import ANCHOR_BYTES, pack_anchor_arrays
 from spark_integration.errors import BadFrame
 from spark_integration.frames.anchor_columns import has_many
 from spark_integration.frames.job import Frames, PlanNode
-from spark_integration.frames.tracked_steps import Batches
-from spark_integration.runs.run import Run, RunOptions
+from spark_integration.frames.tracked_steps import ArrowBatches
+from spark_integration.runs.life import RunOptions
+from spark_integration.runs.run import HandOverRun
 from spark_integration.runs.traces import RunTrace
 from spark_integration.runs.tracking import COLUMN, Keys, KeyTables, keys_in
 from spark_integration.workers import check_python, map_in_workers
@@ -40,10 +41,12 @@ def hand_over(node: PlanNode, options: RunOptions, column: str) -> DataFrame:
     inputs = node.inputs()
     for one in inputs.values():
         check_python(one.frame.sparkSession)
-    run = Run(list(inputs.values()), options)
+    run = HandOverRun(list(inputs.values()), options)
     with run, RunTrace(run.name, [one.name for one in run.inputs], run.inputs) as trace:
         rows = _with_edges(Frames.of_run(run, inputs).of(node), run.name)
-        handed_over = _with_anchors(rows, _AnchorsStep(run.tracking.tables, column, trace.contexts()))
+        handed_over = _with_anchors(
+            rows, _AnchorsStep(run.tracking.tables, column, trace.contexts(run.tracking.tables.value))
+        )
         run.hand_over(*_edges_by_key(rows))
     return handed_over
 
@@ -83,7 +86,7 @@ class _AnchorsStep:
     traces: dict[int, bytes]
     """By the key of the message."""
 
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: ArrowBatches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             kept = batch.drop_columns([COLUMN, _EDGES])
             anchors = self._pack(batch.column(COLUMN), batch.column(_EDGES))

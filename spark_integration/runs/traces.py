@@ -11,7 +11,7 @@ from redis_acker.components.tracing import context_of, find_tracer, finish_span,
 from spark_integration.runs.deliveries import DeliveriesInRun
 from spark_integration.runs.inputs import RunInput
 from spark_integration.runs.summary import FailedMessage, Summary
-from spark_integration.runs.tracking import MOST_TRACED, TracedDelivery
+from spark_integration.runs.tracking import MOST_TRACED, KeyTable, TracedDelivery
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -47,11 +47,11 @@ class RunTrace:
         inputs = [one for one in self._inputs if isinstance(one, DeliveriesInRun)]
         return [delivery for one in inputs for delivery in one.traces()][:MOST_TRACED]
 
-    def contexts(self) -> dict[int, bytes]:
+    def contexts(self, tables: Sequence[KeyTable]) -> dict[int, bytes]:
         """What rows carry on when they are handed over: by the key of a message, the context of its span."""
         found = {key: context_of(span) for key, span in self._deliveries.items()}
         if self._span:
-            first = [one.key_table().keys[:MOST_TRACED] for one in self._inputs]
+            first = [table.keys[:MOST_TRACED] for table in tables]
             for key in np.concatenate(first).tolist() if first else []:
                 if len(found) < MOST_TRACED:
                     found.setdefault(key, context_of(self._span))
