@@ -132,7 +132,7 @@ class Rotator:
         """Waits, and looks now and then whether a server has forgotten the scripts."""
         clock = self.clock
         deadline = clock.monotonic_s() + seconds
-        while (left_s := deadline - clock.monotonic_s()) > 0:
+        while (left_s := deadline - clock.monotonic_s()) >= 0.001:  # less than a clock of whole ms can wait
             if clock.wait_for(stop, min(SCRIPTS_EVERY_S, left_s)):
                 return
             self._keep_scripts()

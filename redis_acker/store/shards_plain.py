@@ -113,6 +113,11 @@ class PlainShards:
         yield from (Command(shard, ("XLEN", keys.completions(spout))) for shard, keys in enumerate(self.keys))
         yield from (Command(shard, ("XLEN", keys.failures(spout))) for shard, keys in enumerate(self.keys))
 
+    def spout_states_said(self) -> list[tuple[bytes, bytes]]:
+        """All that is said of spouts, in one command."""
+        flat = self.ask(0, "HGETALL", self.keys[0].spout_states)
+        return list(zip(flat[::2], flat[1::2], strict=True))
+
     def began(self, spout: int) -> bytes:
         """What the last driver of a spout noted beside its lease when it began; empty if it has stopped."""
         return self.ask(0, "GET", self.keys[0].began(spout)) or b""
@@ -143,6 +148,11 @@ class PlainShards:
         """For each spout: whether it has the progress of a run."""
         keys = (self.keys[0].progress(spout) for spout in spouts)
         return [bool(found) for found in self.transport.run(Command(0, ("EXISTS", key)) for key in keys)]
+
+    def progress_sizes(self, spouts: Iterable[int]) -> list[int]:
+        """For each spout: how many entries the progress of its run has."""
+        keys = (self.keys[0].progress(spout) for spout in spouts)
+        return self.transport.run(Command(0, ("HLEN", key)) for key in keys)
 
     def progress_left_ms(self, spout: int) -> int:
         """Time until the progress of a run is forgotten; negative: never."""

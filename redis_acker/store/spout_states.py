@@ -51,7 +51,7 @@ class SpoutStates:
     def all(self) -> dict[int, SpoutState]:
         """Of every spout of which something is said."""
         found: dict[int, dict[str, int]] = {}
-        for field, value in self._stored.items():
+        for field, value in self._shards.spout_states_said():
             number, _, word = field.partition(b" ")
             if number.isdigit() and value.isdigit():  # another program may have written there
                 found.setdefault(int(number), {})[word.decode(errors="replace")] = int(value)

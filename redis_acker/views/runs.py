@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from redis_acker.errors import UnreadableRun
 from redis_acker.store.acker import Acker
 from redis_acker.store.progress import FORMAT, PartitionProgress, RunAbout, RunProgress
-from redis_acker.store.transport import Command
 
 MOST_PARTITIONS = 5_000
 """A run with more than that is left out where many runs are read again and again."""
@@ -94,9 +93,7 @@ def read_run(acker: Acker, spout: str) -> RunView | None:
 def read_runs(acker: Acker, *, most: int) -> list[RunView]:
     """The first runs whose tasks keep the books: those that can be read, and are not too large to be read often."""
     spouts = acker.known_spouts()
-    sizes = acker.shards.transport.run(
-        Command(0, ("HLEN", acker.shards.keys[0].progress(number))) for number in spouts.values()
-    )
+    sizes = acker.shards.progress_sizes(spouts.values())
     found: list[RunView] = []
     for spout, size in zip(spouts, sizes, strict=True):
         if 0 < size <= MOST_PARTITIONS and len(found) < most:

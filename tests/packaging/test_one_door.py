@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-DOOR = ("shards", "hashes", "transport", "connect")
+DOOR = ("shards", "hashes", "transport", "loading", "connect")
 """How the modules of the store begin that send commands."""
 
 OTHERS = {
@@ -51,7 +51,11 @@ def sends(text: str) -> Iterator[str]:
                 yield f"{node.lineno}: calls {of_what}.run()"
 
 
-OPENS_THE_DOOR = {"redis_acker/store/acker.py": "Transport", "redis_acker/store/namespace.py": "Transport"}
+OPENS_THE_DOOR = {
+    "redis_acker/store/acker.py": "Transport",
+    "redis_acker/store/namespace.py": "Transport",
+    "redis_acker/cli/scripts.py": "Transport",
+}
 """Modules that make a transport, or pass it on to the door, and send nothing themselves."""
 
 

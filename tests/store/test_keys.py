@@ -36,6 +36,7 @@ def test_every_method_of_the_keys_is_looked_at_here() -> None:
             "meta",
             "counters",
             "began",
+            "spout_states",
             "spouts",
             "sequences",
             "quarantine",
