@@ -39,7 +39,7 @@ def spark_command(as_json: bool) -> None:
 @main.command("topology")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def topology_command(as_json: bool) -> None:
-    """Throughput, latency and idle cost of a topology in threads, with and without acker."""
+    """Throughput, latency and idle cost of a topology in threads, with and without acker; beside bare calls."""
     report = topology.measure(lambda text: click.echo(text, err=True))
     click.echo(report.as_json() if as_json else report.as_table())
 

@@ -55,7 +55,7 @@ def _while_it_runs(report: Report, rows: DataFrame, acker: Acker) -> None:
     lags = [0]
 
     def look() -> None:
-        completed = int(acker.shards.meta(0).get(completed_key) or 0)
+        completed = int(acker.shards.counters(0).get(completed_key) or 0)
         sunk = int(acker.shards.ask(0, "GET", SUNK) or 0)
         if completed and not first_s:
             first_s.append(time.monotonic())

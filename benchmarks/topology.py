@@ -1,21 +1,32 @@
-"""A topology in threads: tuples per second, the time from emit to ack, and what it costs while nothing happens."""
+"""A topology in threads: tuples, messages and deaths per second, the time from emit to ack, and what it costs while
+nothing happens."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from statistics import median, quantiles
 
 from benchmarks.common import Report, Target
-from redis_acker import Acker, BasicBolt, LocalRunner, Message, Spout, Topology, TopologyBuilder, Tuple
+from redis_acker import Acker, BasicBolt, FailedTuple, LocalRunner, Message, Spout, Topology, TopologyBuilder, Tuple
 from redis_acker.server.embedded import EmbeddedServer
 from redis_acker.spouts.iterable import IterableSpout
 from redis_acker.store.message_ids import MessageId
+from redis_acker.store.transport import Command
 
 ROUNDS = 5
 MESSAGES = 50_000
 BOLTS = 2
 """Bolts that each message passes, one tuple each."""
+
+FEW_PENDING = {1: 910, 10: 9_810}
+"""max_pending, and the messages per second to reach: ten times those of a runner that looks for work every 10 ms."""
+MESSAGES_AT_ONE = 1_000
+"""Messages for each that may be pending."""
+ROUND_TRIPS = 3_000
+
+DEATHS = 20_000
 
 LATENCIES = 500
 SLOW_MESSAGES = 200
@@ -33,6 +44,10 @@ def measure(say: Callable[[str], None]) -> Report:
         report = Report("topology", {"server": server.version, "rounds": ROUNDS, "messages": MESSAGES})
         say("tuples per second, with and without acker ...")
         throughput(report, acker)
+        say("messages per second with few pending ...")
+        few_pending(report, acker)
+        say("messages that all die ...")
+        deaths(report, acker)
         say("from emit to ack ...")
         latency(report, acker)
         say(f"{IDLE_TASKS} tasks with nothing to do ...")
@@ -88,16 +103,67 @@ def throughput(report: Report, acker: Acker) -> None:
         untracked.append(_tuples_per_s(None))
         tracked.append(_tuples_per_s(acker))
     ratios = [with_it / without for with_it, without in zip(tracked, untracked, strict=True)]
-    report.add("tuples_per_s", "tuples/s", median(tracked))
+    report.add("tuples_per_s", "tuples/s", median(tracked), Target(">=", 100_000))
     report.add("tuples_per_s_without_acker", "tuples/s without acker", median(untracked))
     report.add("tuples_ratio", "tuples/s with / without acker", median(ratios), Target(">=", 0.6))
 
 
 def _tuples_per_s(acker: Acker | None) -> float:
     with LocalRunner(_chain(IterableSpout(range(MESSAGES)), *(Relay() for _ in range(BOLTS))), acker) as runner:
-        start_s = time.perf_counter()
-        runner.wait_until_idle()
-        return BOLTS * MESSAGES / (time.perf_counter() - start_s)
+        return BOLTS * _per_s(MESSAGES, runner)
+
+
+def few_pending(report: Report, acker: Acker) -> None:
+    """Here the time goes into round trips: of a message to the bolt, and of calls to the server. So they are measured
+    beside bare calls, one after the other."""
+    rates: dict[int, list[float]] = {max_pending: [] for max_pending in FEW_PENDING}
+    trips = []
+    for _ in range(ROUNDS):
+        trips.append(_round_trips_per_s(acker))
+        for max_pending, found in rates.items():
+            messages = MESSAGES_AT_ONE * max_pending
+            chain = _chain(IterableSpout(range(messages)), Relay())
+            with LocalRunner(chain, acker, max_pending=max_pending) as runner:
+                found.append(_per_s(messages, runner))
+    for max_pending, target in FEW_PENDING.items():
+        words = f"messages/s with max_pending={max_pending}"
+        report.add(f"messages_per_s_at_{max_pending}", words, median(rates[max_pending]), Target(">=", target))
+    report.add("round_trips_per_s", "bare calls to the server/s, one by one", median(trips))
+    calls = [trip / rate for trip, rate in zip(trips, rates[1], strict=True)]
+    report.add("message_in_round_trips", "a message alone takes as long as bare calls", median(calls))
+
+
+def _round_trips_per_s(acker: Acker) -> float:
+    start_s = time.perf_counter()
+    for _ in range(ROUND_TRIPS):
+        acker.shards.transport.run_one(Command(0, ("PING",)))
+    return ROUND_TRIPS / (time.perf_counter() - start_s)
+
+
+class Reject(BasicBolt):
+    """Fails everything for good."""
+
+    def process(self, tup: Tuple, emit: Callable[..., None]) -> None:
+        raise FailedTuple("rejected", fatal=True)
+
+
+def deaths(report: Report, acker: Acker) -> None:
+    """Each message fails, and its dead letter is stored. The line in the log that each of them gets is left out."""
+    log = logging.getLogger("redis_acker")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    rates = []
+    for _ in range(ROUNDS):
+        with LocalRunner(_chain(IterableSpout(range(DEATHS)), Reject()), acker) as runner:
+            rates.append(_per_s(DEATHS, runner))
+    log.setLevel(level)
+    report.add("deaths_per_s", "messages/s that all die", median(rates), Target(">=", 25_000))
+
+
+def _per_s(messages: int, runner: LocalRunner) -> float:
+    start_s = time.perf_counter()
+    runner.wait_until_idle()
+    return messages / (time.perf_counter() - start_s)
 
 
 def latency(report: Report, acker: Acker) -> None:

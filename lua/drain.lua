@@ -11,10 +11,13 @@
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
 local cause = { reason = 'timeout', component = '', error = '', fatal = 0 }
 local tick = current_tick()
-local blocks, previous = {}, nil
-for at = 1, #args[4], 8 do
-  local block = sub(args[4], at, at + 7)
-  if block ~= previous then blocks[#blocks + 1] = block end
+local names, blocks, size, previous = args[4], {}, 0, nil -- counted: Lua searches for the length of a list
+for at = 1, #names, 8 do
+  local block = sub(names, at, at + 7)
+  if block ~= previous then
+    size = size + 1
+    blocks[size] = block
+  end
   previous = block
 end
 local found = call('HMGET', keys[HEADS + EXPIRED], unpack(blocks))

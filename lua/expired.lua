@@ -12,19 +12,21 @@ local cursor, amount = args[4], args[5]
 local A_LONE_ROOT, A_BLOCK, BYTES_OF_A_ROOT = '\0\2', 20, 16
 
 local scanned = call('HSCAN', keys[HEADS + EXPIRED], cursor, 'COUNT', amount)
-local fields, blocks, costs, aside = scanned[2], {}, {}, 0
+local fields, blocks, costs, found, aside = scanned[2], {}, {}, 0, 0 -- counted: Lua searches for the length of a list
 for i = 1, #fields, 2 do
   local block, head = fields[i], fields[i + 1]
   if #block ~= 8 then
     set_aside(block, EXPIRED)
     aside = aside + 1
   elseif is_lone(head) then
-    blocks[#blocks + 1], costs[#costs + 1] = block, A_LONE_ROOT
+    found = found + 1
+    blocks[found], costs[found] = block, A_LONE_ROOT
   elseif sound(block, head, EXPIRED) then
     local flags, n = unpack_bytes('>BH', head)
     local roots = flags % 2 == 1 and n or 0 -- of an orphan nothing is read
-    blocks[#blocks + 1] = block
-    costs[#costs + 1] = pack('>H', math.min(0xFFFF, math.max(A_BLOCK, roots, #head / BYTES_OF_A_ROOT)))
+    found = found + 1
+    blocks[found] = block
+    costs[found] = pack('>H', math.min(0xFFFF, math.max(A_BLOCK, roots, #head / BYTES_OF_A_ROOT)))
   else
     aside = aside + 1
   end

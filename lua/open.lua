@@ -1,7 +1,7 @@
 -- needs: time
 -- Stores the settings of a namespace in one shard at first use, and returns what is stored.
 --
--- KEYS[1]  meta    hash    settings, rotation state, counters
+-- KEYS[1]  meta    hash    settings, rotation state
 -- ARGV[1]  create  '1': store the settings below where none are stored, and start the clock of rotation
 -- ARGV[2]  now_ms  clock override for tests; empty: the server's clock
 -- ARGV[3]  name    of a setting

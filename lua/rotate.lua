@@ -12,16 +12,16 @@
 
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
 local tick_ms, now = tonumber(args[4]), now_ms()
-local state = call('HMGET', meta, 'turned_ms', 'newest_ms')
-local turned_ms, newest_ms = tonumber(state[1]) or now, tonumber(state[2]) or 0
+local known_ms, newest_ms = call('HGET', meta, 'turned_ms'), tonumber(call('HGET', counters, 'newest_ms')) or 0
+local turned_ms = tonumber(known_ms) or now
 
-if not state[1] or turned_ms > now then -- the store was lost, or its clock set back: count from now on
+if not known_ms or turned_ms > now then -- the store was lost, or its clock set back: count from now on
   call('HSET', meta, 'turned_ms', now)
   turned_ms = now
 end
 if now < turned_ms + tick_ms then return { 'early', turned_ms + tick_ms - now } end
 if call('EXISTS', keys[HEADS + EXPIRED]) == 1 then
-  call('HINCRBY', meta, 'waits', 1)
+  redis.pcall('HINCRBY', counters, 'waits', 1)
   return { 'waiting', 0 }
 end
 
@@ -36,10 +36,10 @@ age(VALS + NURSERY, VALS + EXPIRED - 1)
 age(IDS + NURSERY, IDS + EXPIRED - 1)
 local kept = 0
 for bucket = NURSERY, EXPIRED do kept = kept + call('EXISTS', keys[HEADS + bucket]) end
-if kept == 0 then call('HDEL', meta, 'early_bytes') end -- other programs may have removed what was counted
+if kept == 0 then call('HDEL', counters, 'early_bytes') end -- other programs may have removed what was counted
 call('UNLINK', keys[FINISHED + buckets - 1])
 age(FINISHED, FINISHED + buckets - 2)
-call('HINCRBY', meta, 'late_ms', now - turned_ms - tick_ms)
+redis.pcall('HINCRBY', counters, 'late_ms', now - turned_ms - tick_ms)
 turned_ms = math.min(now, math.max(turned_ms + tick_ms, newest_ms))
 call('HSET', meta, 'turned_ms', turned_ms)
 call('HINCRBY', meta, 'tick', 1)

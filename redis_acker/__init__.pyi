@@ -1,10 +1,14 @@
 # The public names: type checkers read them here, and __init__.py where to find each when it is first used.
 
+from redis_acker.components.batch_bolt import BatchBolt as BatchBolt
+from redis_acker.components.batch_bolt import to_arrow as to_arrow
 from redis_acker.components.bolt import BasicBolt as BasicBolt
 from redis_acker.components.bolt import Bolt as Bolt
 from redis_acker.components.bolt import OutputCollector as OutputCollector
 from redis_acker.components.component import ComponentCounters as ComponentCounters
+from redis_acker.components.component import Router as Router
 from redis_acker.components.component import TaskContext as TaskContext
+from redis_acker.components.component import TaskId as TaskId
 from redis_acker.components.spout import Message as Message
 from redis_acker.components.spout import Spout as Spout
 from redis_acker.components.tuples import Anchors as Anchors
@@ -31,4 +35,5 @@ from redis_acker.store.streams import Completion as Completion
 from redis_acker.store.streams import Failure as Failure
 from redis_acker.topology.builder import TopologyBuilder as TopologyBuilder
 from redis_acker.topology.local import LocalRunner as LocalRunner
+from redis_acker.topology.routing import CustomGrouping as CustomGrouping
 from redis_acker.topology.topology import Topology as Topology

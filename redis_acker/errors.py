@@ -25,6 +25,10 @@ class ServerUnavailable(AckerError):
     """Raised when no server can be found, started or reached, or it does not answer in time."""
 
 
+class ScriptsMissing(ServerUnavailable):
+    """Raised when a server has forgotten the scripts, this user may not load them, and nobody else did in time."""
+
+
 class AccessDenied(AckerError):
     """Raised when the server refuses the user, the password or a command."""
 
@@ -109,6 +113,10 @@ class NotFound(AckerError):
 
 class NotInstalled(AckerError):
     """Raised by a command when something it needs is not on this machine."""
+
+
+class SimulationStuck(AckerError):
+    """Raised in a test when simulated time cannot move on, or nothing would happen if it did."""
 
 
 class EvictionWarning(UserWarning):

@@ -35,6 +35,10 @@ class SinkHangs(AckerError):
     """Raised when one call of a sink takes longer than the job allows."""
 
 
+class BoltHangs(AckerError):
+    """Raised in a worker when a bolt does not come back from a tuple that has timed out; its task fails."""
+
+
 class OtherRows(AckerError):
     """Raised when a partition has different rows than at its first reading, so that it is not known what is done."""
 

@@ -11,7 +11,7 @@ import fakeredis
 import redis
 from redis.cluster import RedisCluster
 
-from tests.fake import fake_redis
+from redis_acker.testing import fake_redis
 from tests.servers import Cluster, Server, start_cluster, start_server
 
 #: Every kind of store, quickest first.

@@ -1,11 +1,11 @@
--- exports: count, counted, put_field, delete_field, add_item, note_newest, flush
+-- exports: count, counted, put_field, delete_field, delete_fields, add_item, note_newest, flush
 -- needs: shard, clock, finished, scratch
 -- What a call changes, gathered first and written last: until flush() nothing but scratch keys has been written, so a
 -- call that is refused or fails leaves the shard as it was.
 
 local puts, deletions = {}, {} -- position of a hash among the keys -> fields and values, fields
 local entries = {} -- cause -> position of a stream among the keys -> items
-local counts, newest_ms = {}, nil
+local ranges, counts, newest_ms = {}, {}, nil -- of lists whose fields are deleted: hash, list, first, last
 
 local function count(counter, by)
   if by ~= 0 then counts[counter] = (counts[counter] or 0) + by end
@@ -14,17 +14,16 @@ end
 local function counted(counter) return counts[counter] or 0 end
 
 local function queue(lists, key, first, second)
-  local list = lists[key]
-  if not list then
-    list = {}
-    lists[key] = list
-  end
+  local list = lists[key] or {}
+  lists[key] = list
   list[#list + 1] = first
   list[#list + 1] = second
 end
 
 local function put_field(hash, field, value) queue(puts, hash, field, value) end
 local function delete_field(hash, field) queue(deletions, hash, field) end
+-- Of a hash that the call has read, so that its type is known.
+local function delete_fields(hash, list, first, last) ranges[#ranges + 1] = { hash, list, first, last } end
 
 -- Each call adds at most one entry to the completion stream of a spout, and one per cause to its failure stream.
 -- cause: a table of reason, component, error, fatal; without reason for completions.
@@ -43,7 +42,7 @@ local function check_types()
   end
   for hash in pairs(puts) do call('HLEN', keys[hash]) end
   for hash in pairs(deletions) do call('HLEN', keys[hash]) end
-  if newest_ms or next(counts) then call('HLEN', meta) end
+  if newest_ms or next(counts) then call('HLEN', counters) end
 end
 
 local function write_streams()
@@ -64,12 +63,17 @@ local function flush()
   check_types()
   local bitmaps = finished_bitmaps()
   if newest_ms then
-    local known_ms = tonumber(call('HGET', meta, 'newest_ms')) or 0
-    call('HSET', meta, 'newest_ms', math.max(newest_ms, known_ms)) -- the clock may have been set back
+    local known_ms = tonumber(call('HGET', counters, 'newest_ms')) or 0
+    call('HSET', counters, 'newest_ms', math.max(newest_ms, known_ms)) -- the clock may have been set back
   end
   write_streams()
   for hash, fields in pairs(deletions) do call('HDEL', keys[hash], unpack(fields)) end
+  for i = 1, #ranges do
+    local hash, list, first, last = unpack(ranges[i])
+    call('HDEL', keys[hash], unpack(list, first, last))
+  end
   for hash, fields in pairs(puts) do call('HSET', keys[hash], unpack(fields)) end
   if #bitmaps > 0 then call('HSET', keys[FINISHED], unpack(bitmaps)) end
-  for counter, by in pairs(counts) do call('HINCRBY', meta, counter, by) end
+  -- A counter that another program spoilt must not make a call fail that has taken effect.
+  for counter, by in pairs(counts) do redis.pcall('HINCRBY', counters, counter, by) end
 end

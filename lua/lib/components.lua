@@ -9,8 +9,8 @@ local counter_of, named = {}, nil
 local function component_counter(component)
   if counter_of[component] then return counter_of[component] end
   local counter = 'component:' .. component
-  if call('HEXISTS', meta, counter) == 0 then
-    named = named or tonumber(call('HGET', meta, 'components') or 0)
+  if call('HEXISTS', counters, counter) == 0 then
+    named = named or tonumber(call('HGET', counters, 'components') or 0)
     if named < MOST then
       named = named + 1
       count('components', 1)

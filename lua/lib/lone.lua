@@ -27,8 +27,8 @@ local function lone_items(blocks, first, last, packed, birth, packed_ids)
   for i = first, last do
     local ids = packed_ids[i] or ''
     items[#items + 1] = blocks[i] .. birth .. KIND_AND_COUNT .. pack('>I4', #ids) .. ids
-    delete_field(IDS + EXPIRED, blocks[i])
   end
+  delete_fields(IDS + EXPIRED, blocks, first, last)
   return table.concat(items)
 end
 
@@ -41,9 +41,11 @@ local function fail_lone(blocks, heads, ids, cause)
     if head and is_lone(head) then
       local start, size, spout = sub(head, 1, 8), #head, spout_of(blocks[first])
       local is_over = blocks[#blocks] and spout_of(blocks[#blocks]) ~= spout
-      while heads[i] and #heads[i] == size and sub(heads[i], 1, 8) == start do
+      head = heads[i]
+      while head and #head == size and find(head, start, 1, true) == 1 do -- cuts no string out of each
         if is_over and spout_of(blocks[i]) ~= spout then break end
         i = i + 1
+        head = heads[i]
       end
       local last, with_ids = i - 1, string.byte(start) % (2 * HAS_IDS) >= HAS_IDS
       local names = sub(packed, 8 * first - 7, 8 * last)
@@ -53,10 +55,8 @@ local function fail_lone(blocks, heads, ids, cause)
       total = total + last - first + 1
       local in_one_run = are_neighbours(blocks[first], blocks[last], last - first)
       if in_one_run then mark_run(blocks, first, last) end
-      for at = first, last do
-        delete_field(HEADS + EXPIRED, blocks[at])
-        if not in_one_run then mark_finished(blocks[at]) end
-      end
+      for at = in_one_run and last + 1 or first, last do mark_finished(blocks[at]) end
+      delete_fields(HEADS + EXPIRED, blocks, first, last)
     elseif head then
       others[#others + 1] = first
     end

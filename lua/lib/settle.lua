@@ -13,11 +13,10 @@ end
 -- An error reply if this call keeps more for roots without an init than there is room for.
 local function early_refusal()
   if counted('early_bytes') <= 0 then return end
-  local state = call('HMGET', meta, 'early_bytes', 'shards')
-  local most = math.floor(MOST_EARLY / (tonumber(state[2]) or 1))
-  if (tonumber(state[1]) or 0) + counted('early_bytes') <= most then return end
+  local most = math.floor(MOST_EARLY / (tonumber(call('HGET', meta, 'shards')) or 1))
+  if (tonumber(call('HGET', counters, 'early_bytes')) or 0) + counted('early_bytes') <= most then return end
   free_scratch()
-  call('HINCRBY', meta, 'early_refused', 1)
+  redis.pcall('HINCRBY', counters, 'early_refused', 1)
   return redis.error_reply(string.format('EARLY %.0f', most))
 end
 

@@ -11,8 +11,9 @@ from redis_acker.store.roles import ROLES
 @click.command()
 @click.option("--role", type=click.Choice(list(ROLES)), help="Only this role.")
 @click.option("--user", metavar="NAME", help="The user's name.  [default: NAMESPACE-ROLE]")
+@click.option("--without-selectors", is_flag=True, help="For Redis 6.2: broader rights for executor and rotator.")
 @store_options
-def acl(store: Store, role: str | None, user: str | None) -> None:
+def acl(store: Store, role: str | None, user: str | None, without_selectors: bool) -> None:
     """Print least-privilege ACL rules for a role.
 
     \b
@@ -26,7 +27,9 @@ def acl(store: Store, role: str | None, user: str | None) -> None:
     itself contacts no server. A user needs a password before it can log in;
     running its line again keeps the password.
 
-    The rules are for Redis 6.2 or later, and for Valkey.
+    The rules are for Redis 7.0 or later, and for Valkey. Redis 6.2 cannot
+    bind commands to keys: there, use --without-selectors. SECURITY.md says
+    what each role can and cannot do.
 
     \b
     Examples:
@@ -37,7 +40,10 @@ def acl(store: Store, role: str | None, user: str | None) -> None:
     if user and not role:
         raise click.UsageError("--user names one user: add --role.")
     for one in [ROLES[role]] if role else list(ROLES.values()):
-        name, rules = user or f"{store.namespace}-{one.name}", one.rules(store.namespace)
+        name, rules = (
+            user or f"{store.namespace}-{one.name}",
+            one.rules(store.namespace, selectors=not without_selectors),
+        )
         if store.out.as_json:
             data = {"role": one.name, "user": name, "purpose": one.purpose, "rules": rules}
             store.out.lines("acl", [data])

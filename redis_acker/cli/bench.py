@@ -180,12 +180,12 @@ def _delete(acker: Acker, hsets: Hsets, *, interrupted: bool) -> None:
     number = acker.spout_number(SPOUT)
     for shard, keys in enumerate(acker.shards.keys):
         for key in (*keys.with_streams([number]), keys.spouts, keys.sequences, *([hsets.key] if shard == 0 else [])):
-            acker.shards.ask(shard, "UNLINK", key)
+            acker.shards.unlink(shard, key)
     # After an interruption the server may still be working on requests that it was sent.
     quiet = 0
     while interrupted and quiet < QUIET_CHECKS:
         time.sleep(QUIET_S)
-        quiet = 0 if acker.shards.ask(0, "UNLINK", hsets.key) else quiet + 1
+        quiet = 0 if acker.shards.unlink(0, hsets.key) else quiet + 1
 
 
 def _print(store: Store, measured: Measured, rounds: Rounds) -> None:

@@ -19,7 +19,7 @@ from redis_acker.errors import AckerError, UnknownNamespace
 from redis_acker.store.acker import Acker
 from redis_acker.store.connect import open_servers
 from redis_acker.store.keys import key_prefix
-from redis_acker.store.scripts import lua_folder, script
+from redis_acker.store.scripts import every_script
 from redis_acker.views.overview import read_overview
 from redis_acker.views.readers import read_streams
 from redis_acker.views.rights import missing_rights
@@ -96,14 +96,13 @@ def _opened(store: Store) -> Acker | AckerError:
 
 
 def _scripts(client: redis.Redis, address: str) -> Iterator[Finding]:
-    names = (path.name.removesuffix(".lua") for path in lua_folder().iterdir() if path.name.endswith(".lua"))
-    known = [script(name) for name in names]
+    known = every_script()
     reply = ask(client, "SCRIPT", "EXISTS", *(one.sha for one in known))
     if reply is None:
-        remedy = "Allow +script|exists, or ignore this: clients load scripts when they need them."
+        remedy = "Ask as a user who may: executors and inspectors neither load scripts nor look which are there."
         yield Finding("warn", "scripts", address, "cannot be checked: SCRIPT EXISTS is forbidden", remedy)
     else:
-        text = f"{sum(map(int, reply))} of {len(known)} in the server's cache; the others are loaded when needed"
+        text = f"{sum(map(int, reply))} of {len(known)} in the server's cache; a driver or rotator loads the others"
         yield Finding("ok", "scripts", address, text)
 
 

@@ -34,11 +34,10 @@ _spout_argument = click.argument("spout", metavar="SPOUT")
 def runs() -> None:
     """List, show and drop runs of Spark jobs.
 
-    Where the tasks of a tracked job keep its books (docs/spark.md says when),
-    they note in the store how far they have come. If the job dies, the next run
-    under the same spout name continues from there. Such a run is listed until
-    it ends, or until a week after its driver was last seen. Runs whose driver
-    keeps the books are not listed.
+    The tasks of a tracked job note in the store how far they have come. If the
+    job dies, the next run under the same spout name continues from there, or
+    starts from the beginning if the job had a shuffle (docs/spark.md). A run is
+    listed until it ends, or until a week after its driver was last seen.
 
     SPOUT is the name given to track().
 
@@ -59,9 +58,10 @@ def list_runs(store: Store, spout: str | None) -> None:
     The driver is alive while it holds the lease of the spout, which ends ten
     seconds after a driver was killed. Messages count as done, failed or not, when
     their task has begun the next portion; those of the current portions are in
-    work. Partitions are those that were begun, of all if the total is known.
-    done/s is the average from the start to the last touch: workers touch what
-    they work on several times per timeout.
+    work, and in a job with a shuffle all of them, until it ends. Partitions are
+    those that were begun, of all if the total is known. done/s is the average from
+    the start to the last touch: workers touch what they work on several times per
+    timeout.
 
     \b
     Examples:

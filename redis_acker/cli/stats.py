@@ -116,7 +116,8 @@ def busiest(view: Overview) -> list[SpoutView]:
 def _now(view: Overview, speed: dict[str, Rates]) -> Table:
     rows: list[Row] = [
         (
-            one.name,
+            f"{one.name} (paused)" if one.paused_ms is not None else one.name,
+            one.lag,
             one.stats.pending,
             duration(one.oldest_ms),
             f"{speed[one.name].initialised:,.0f}",
@@ -126,7 +127,7 @@ def _now(view: Overview, speed: dict[str, Rates]) -> Table:
         )
         for one in busiest(view)
     ]
-    return Table(("spout", "pending", "oldest", "init/s", "completed/s", "failed/s", "timeout/s"), rows)
+    return Table(("spout", "lag", "pending", "oldest", "init/s", "completed/s", "failed/s", "timeout/s"), rows)
 
 
 def _so_far(view: Overview) -> Table:
@@ -196,6 +197,8 @@ def as_json(view: Overview, speed: dict[str, Rates]) -> dict[str, Any]:
                 "latency_p50_ms": one.latency.at_most_ms(0.5),
                 "latency_p99_ms": one.latency.at_most_ms(0.99),
                 "driver": one.driver,
+                "paused_ms": one.paused_ms,
+                "lag": one.lag,
                 "retries": one.retries,
                 "dead": one.dead,
                 "unread_completions": one.unread_completions,

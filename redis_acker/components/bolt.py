@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from redis_acker.components.component import Component, ComponentCounters, Router, TaskContext
+from redis_acker.components.component import BoltRouter, Component, ComponentCounters, TaskContext, TaskId
+from redis_acker.components.tracing import call_in_span, end_span, link_spans
 from redis_acker.components.tuples import DEFAULT_STREAM, NO_ANCHORS, Anchors, Edges, Tuple
 from redis_acker.errors import AckerError, BadInput, FailedTuple, TupleFinished, traceback_of
 from redis_acker.store.acker import Acker
@@ -43,13 +44,14 @@ class Bolt(Component):
 class BasicBolt(Bolt):
     """A bolt that only says what to emit: what it emits is anchored to the tuple at hand, which is acked afterwards."""
 
-    def process(self, tup: Tuple, emit: Callable[..., None]) -> None:
-        """Works on a tuple; emit(value, ..., stream=...) sends values on. Raise FailedTuple to fail it."""
+    def process(self, tup: Tuple, emit: Callable[..., Any]) -> None:
+        """Works on a tuple; emit(value, ..., stream=...) sends values on, and returns the tasks that get them. Raise
+        FailedTuple to fail it."""
         raise NotImplementedError
 
     def execute(self, tup: Tuple) -> None:
-        def emit(*values: Any, stream: str = DEFAULT_STREAM) -> None:
-            self.collector.emit(values, anchors=tup, stream=stream)
+        def emit(*values: Any, stream: str = DEFAULT_STREAM) -> list[TaskId]:
+            return self.collector.emit(values, anchors=tup, stream=stream)
 
         self.process(tup, emit)
         self.collector.ack(tup)
@@ -65,46 +67,81 @@ def execute(bolt: Bolt, collector: OutputCollector, tup: Tuple) -> None:
     """Runs a bolt on one tuple. An exception fails that tuple and no other; so does the end of a task of asyncio, which
     is no end of the program."""
     try:
-        bolt.execute(tup)
+        if tup.anchors.trace:
+            call_in_span(bolt.execute, tup, collector.component, nests=collector.nests_spans)
+        else:
+            bolt.execute(tup)
     except (Exception, CancelledError) as error:
-        name = collector.component
-        if tup.outcome:
-            # Too late to fail it: the log is the only place left to say so.
-            log.error("Bolt %s raised an error after %s was %s.\n%s", name, tup, tup.outcome, traceback_of(error))
-            return
-        cause = Cause.of(name, error)
+        fail_open(collector, [tup], error)
+
+
+def fail_open(collector: OutputCollector, tuples: Sequence[Tuple], error: BaseException) -> None:
+    """Fails those of the tuples that are not finished, for an error of the bolt that works on them."""
+    name, cause = collector.component, Cause.of(collector.component, error)
+    unfinished = [tup for tup in tuples if not tup.outcome]
+    for tup in unfinished:
         collector.fail(tup, cause.error, fatal=cause.fatal)
-        if not isinstance(error, FailedTuple):
-            log.warning("Bolt %s raised an error, which fails %s.\n%s", name, tup, traceback_of(error))
-        elif not tup.anchors:
-            log.warning("Bolt %s failed %s, which is in no tree, so nothing replays it: %s", name, tup, cause.error)
+    shown = tuples[0] if len(tuples) == 1 else f"{len(unfinished)} of {len(tuples)} tuples"
+    if not unfinished:
+        # Too late to fail anything: the log is the only place left to say so.
+        done = f"{shown} was {tuples[0].outcome}" if len(tuples) == 1 else f"all {len(tuples)} tuples were finished"
+        log.error("Bolt %s raised an error after %s.\n%s", name, done, traceback_of(error))
+    elif not isinstance(error, FailedTuple):
+        log.warning("Bolt %s raised an error, which fails %s.\n%s", name, shown, traceback_of(error))
+    elif not any(tup.anchors for tup in unfinished):
+        log.warning("Bolt %s failed %s, which is in no tree, so nothing replays it: %s", name, shown, cause.error)
 
 
 class OutputCollector:
     """What a bolt holds to emit, ack, fail and extend. It counts what it does. Threads of the bolt may share it."""
 
     def __init__(
-        self, component: str, router: Router, buffer: AckBuffer, new_edge: Callable[[], int] | None = None
+        self, component: str, router: BoltRouter, buffer: AckBuffer, new_edge: Callable[[], int] | None = None
     ) -> None:
         self.component = component
         self.counters = ComponentCounters()
         self._router = router
         self._buffer = buffer
         self._new_edge = new_edge or Edges()
+        self.nests_spans = new_edge is None
+        """Whether children belong to the span of the tuple at hand, or to that which it came with. Edges that a task
+        gives again when it runs again must be in the same bytes again, since receivers make tokens of these."""
         self._lock = threading.Lock()
 
     def emit(
         self, values: Sequence[Any], *, anchors: Tuple | Sequence[Tuple] = (), stream: str = DEFAULT_STREAM
-    ) -> int:
+    ) -> list[TaskId]:
         """Emits values to every task that listens, one edge each. Anchored to tuples, they join their trees; anchored
-        to none, they are outside every tree. Returns the number of deliveries."""
+        to none, they are outside every tree. Returns the tasks that get them."""
+        return self._emit(values, anchors, stream, None)
+
+    def emit_direct(
+        self,
+        task: TaskId,
+        values: Sequence[Any],
+        *,
+        anchors: Tuple | Sequence[Tuple] = (),
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emits values to one task of a bolt that listens with a direct grouping."""
+        if not isinstance(task, tuple) or len(task) != 2:
+            raise BadInput(f"emit_direct() takes one of direct_tasks(), not {task!r}.")
+        self._emit(values, anchors, stream, task)
+
+    def direct_tasks(self, stream: str = DEFAULT_STREAM) -> list[TaskId]:
+        """The tasks that emit_direct() can reach on a stream."""
+        return self._router.direct_tasks(stream)
+
+    def _emit(
+        self, values: Sequence[Any], anchors: Tuple | Sequence[Tuple], stream: str, to: TaskId | None
+    ) -> list[TaskId]:
         with self._lock:
             parents = _open_tuples(anchors, "anchored to")
-            targets = self._router.targets(stream, values)
+            targets = self._router.targets(stream, values, to)
             for target in targets:
                 self._router.deliver(target, values, stream, self._link(parents))
             self.counters.emitted += 1
-        return len(targets)
+        return targets
 
     def hand_over(self, anchors: Tuple | Sequence[Tuple]) -> Anchors:
         """Anchors for one delivery to another program, to send in its header. That program acks it."""
@@ -117,6 +154,8 @@ class OutputCollector:
             _finish(tup, "acked")
             self._buffer.ack(tup.anchors, tup.child_edges)
             self.counters.acked += 1
+            if tup.anchors.trace:
+                end_span(tup.anchors)
 
     def fail(self, tup: Tuple, error: str = "", *, fatal: bool = False) -> None:
         """Fails every tree the tuple is in, at once. fatal: a replay would fail again."""
@@ -126,6 +165,8 @@ class OutputCollector:
             _finish(tup, "failed")
             self._buffer.fail(tup.anchors, Cause(self.component, error, bool(fatal)))
             self.counters.failed += 1
+            if tup.anchors.trace:
+                end_span(tup.anchors, error or "failed", fatal=bool(fatal))
 
     def extend(self, tup: Tuple) -> int:
         """Restarts the clock of the trees the tuple is in. Returns how many of them were still pending; 1 for a tuple
@@ -134,13 +175,25 @@ class OutputCollector:
 
     def _link(self, parents: list[Tuple]) -> Anchors:
         """Draws a new edge from each parent: it enters the parent's ack val and the child's anchors."""
+        if len(parents) == 1:  # as a rule
+            (parent,) = parents
+            if not parent.anchors.edges:
+                return NO_ANCHORS
+            edge = self._new_edge()
+            parent.child_edges ^= edge
+            drawn, trace = dict.fromkeys(parent.anchors.edges, edge), parent.anchors.trace
+            return Anchors.traced(drawn, trace) if trace else Anchors.trusted(drawn)
         edges: dict[int, int] = {}
+        is_traced = False
         for parent in parents:
             if parent.anchors.edges:
+                is_traced = is_traced or bool(parent.anchors.trace)
                 edge = self._new_edge()
                 parent.child_edges ^= edge
                 for root in parent.anchors.edges:
                     edges[root] = edges.get(root, 0) ^ edge
+        if is_traced:
+            return Anchors.traced(edges, link_spans([parent.anchors for parent in parents if parent.anchors.trace]))
         return Anchors.trusted(edges) if edges else NO_ANCHORS
 
 
@@ -150,21 +203,18 @@ class AckBuffer:
     def __init__(self, acker: Acker | None) -> None:
         self._acker = acker
         self._gathering, self._sending = threading.Lock(), threading.Lock()
-        self._roots: list[int] = []
-        self._ack_vals: list[int] = []
+        self._acks: deque[tuple[dict[int, int], int]] = deque()
+        """Edges of tuples and those of their children: a deque needs no lock, and flush() folds them all at once."""
         self._fails: dict[Cause, list[int]] = {}
         self._unsent: deque[_FailsToSend | _AcksToSend] = deque()
 
     def __len__(self) -> int:
         """Acks, and causes of fails, gathered since the last flush."""
-        return len(self._roots) + len(self._fails)
+        return len(self._acks) + len(self._fails)
 
     def ack(self, anchors: Anchors, child_edges: int) -> None:
-        if self._acker:
-            with self._gathering:
-                for root, edge in anchors.edges.items():
-                    self._roots.append(root)
-                    self._ack_vals.append(edge ^ child_edges)
+        if self._acker and anchors.edges:
+            self._acks.append((anchors.edges, child_edges))
 
     def fail(self, anchors: Anchors, cause: Cause) -> None:
         if self._acker and anchors:
@@ -177,7 +227,7 @@ class AckBuffer:
     def flush(self) -> int:
         """Sends everything, and returns how many roots came to their final event by that. An error loses nothing: the
         next flush sends the rest, under the same token."""
-        if self._acker is None or not (self._roots or self._fails or self._unsent):
+        if self._acker is None or not (self._acks or self._fails or self._unsent):
             return 0
         final = 0
         with self._sending:
@@ -189,21 +239,21 @@ class AckBuffer:
 
     def _pack(self) -> None:
         with self._gathering:
-            roots, ack_vals, fails = self._roots, self._ack_vals, self._fails
-            self._roots, self._ack_vals, self._fails = [], [], {}
-        self._unsent.extend(_FailsToSend(failed, cause) for cause, failed in fails.items())
-        if roots:
+            fails, self._fails = self._fails, {}
+        if fails:
+            self._unsent.append(_FailsToSend([(roots, cause) for cause, roots in fails.items()]))
+        if acks := [self._acks.popleft() for _ in range(len(self._acks))]:
+            roots = [root for edges, _ in acks for root in edges]
+            ack_vals = [edge ^ child_edges for edges, child_edges in acks for edge in edges.values()]
             self._unsent.append(_AcksToSend(np.array(roots, dtype=np.uint64), np.array(ack_vals, dtype=np.uint64)))
 
 
 @dataclass
 class _FailsToSend:
-    roots: list[int]
-    cause: Cause
+    fails: list[tuple[list[int], Cause]]
 
     def send(self, acker: Acker) -> int:
-        cause = self.cause
-        return acker.fail(self.roots, component=cause.component, error=cause.error, fatal=cause.fatal).failed
+        return acker.fail_all(self.fails).failed
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from redis_acker.components.tuples import DEFAULT_STREAM, Anchors
 
@@ -36,14 +36,32 @@ class TaskContext:
     parallelism: int
 
 
+class TaskId(NamedTuple):
+    """One task of a component."""
+
+    component: str
+    task: int
+
+
 class Router(Protocol):
-    """Says which tasks get what a component emits, and delivers it to them."""
+    """Says which tasks get what a spout emits, and delivers it to them. Whoever drives a spout without a runner writes
+    one: what targets() returns is handed back to deliver() as it is."""
 
     def targets(self, stream: str, values: Sequence[Any]) -> list[Any]:
-        """The tasks that get these values: one delivery each."""
+        """The tasks that get these values: one delivery each. Raises BadInput for values that cannot be emitted."""
 
     def deliver(self, target: Any, values: Sequence[Any], stream: str, anchors: Anchors) -> None:
         """Makes one delivery to one of these tasks."""
+
+
+class BoltRouter(Router, Protocol):
+    """The same for a bolt, which may choose the task itself."""
+
+    def targets(self, stream: str, values: Sequence[Any], to: TaskId | None = None) -> list[Any]:
+        """to: the task that the bolt has chosen. Raises BadInput if that is for the grouping to do, or the reverse."""
+
+    def direct_tasks(self, stream: str) -> list[TaskId]:
+        """The tasks that a bolt may choose from."""
 
 
 @dataclass

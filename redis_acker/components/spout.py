@@ -11,7 +11,7 @@ from redis_acker.components.tuples import DEFAULT_STREAM
 from redis_acker.store.message_ids import MessageId
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Message:
     """A message of a source. Without an id it is emitted but not tracked."""
 
@@ -52,6 +52,11 @@ class Spout(Component):
 
     def keep_alive(self) -> None:
         """Called in every round, also when there is no room for new messages. Must not wait."""
+
+    def lag(self) -> int | None:
+        """How many messages wait in the source and were not handed out, for people to see; None if it cannot tell.
+        Asked every few seconds, also while the spout is paused. Must not wait."""
+        return None
 
     def close(self) -> None:
         """Called once, at the end."""

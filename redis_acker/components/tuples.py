@@ -6,18 +6,21 @@ import json
 import os
 import re
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from redis_acker.components.tracing import SpanInWork, from_traceparent, to_traceparent
 from redis_acker.errors import BadInput
 from redis_acker.store.ids import new_edges
-from redis_acker.store.packed import ANCHOR_BYTES, pack_anchors, unpack_anchors
+from redis_acker.store.packed import ANCHOR_BYTES, TRACE_BYTES, pack_anchors, split_anchors, unpack_anchors
 
 DEFAULT_STREAM = "default"
 SYSTEM = "__system"
 """In place of a component: the runner itself."""
 
+_TRACEPARENT = "traceparent"
+"""In JSON: the context of a trace, as in the header that W3C has named."""
 _LIMIT = 1 << 64
 _HEX = re.compile(r"[0-9a-fA-F]{1,16}")
 _EDGES_AT_ONCE = 1024
@@ -32,6 +35,9 @@ class Anchors(Mapping[int, int]):
     every tree and nothing waits for it."""
 
     __slots__ = ("edges",)
+
+    trace: bytes = b""
+    """The context of the span that what has these anchors belongs to, if the message is traced; else nothing."""
 
     def __init__(self, edges: Mapping[int, int] | None = None) -> None:
         self.edges: dict[int, int] = {}
@@ -50,6 +56,16 @@ class Anchors(Mapping[int, int]):
         anchors.edges = edges
         return anchors
 
+    @classmethod
+    def traced(cls, edges: Mapping[int, int], trace: bytes) -> Anchors:
+        """Anchors that continue the trace of others, by their `trace`; the same as Anchors(edges) if that is empty."""
+        return TracedAnchors(edges, trace) if trace else cls(edges)
+
+    def span(self, name: str) -> SpanInWork:
+        """For `with`: what happens inside is a span of the message's trace, which an exception marks as failed. Nothing
+        happens if the message is not traced, or the program does not use OpenTelemetry."""
+        return SpanInWork(self, name)
+
     def __getitem__(self, root: int) -> int:
         return self.edges[root]
 
@@ -66,18 +82,21 @@ class Anchors(Mapping[int, int]):
         return f"Anchors({self.edges})"
 
     def to_bytes(self) -> bytes:
-        """16 bytes for each root, for a message header."""
-        return pack_anchors(self.edges)
+        """16 bytes for each root, for a message header; 25 more if the message is traced."""
+        return pack_anchors(self.edges) + self.trace
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray) -> Anchors:
-        if not isinstance(data, (bytes, bytearray)) or len(data) % ANCHOR_BYTES:
+        packed, trace = split_anchors(data) if isinstance(data, (bytes, bytearray)) else (b"-", b"")
+        if len(packed) % ANCHOR_BYTES or (trace and not packed):
             raise BadInput(f"Packed anchors are a multiple of {ANCHOR_BYTES} bytes, and {_shown(data)} is not.")
-        return cls(_distinct(unpack_anchors(data)))
+        return cls.traced(_distinct(unpack_anchors(packed)), trace)
 
     def to_json(self) -> str:
-        """Hexadecimal strings, because JSON readers lose integers past 2**53."""
-        return json.dumps({f"{root:x}": f"{edge:x}" for root, edge in self.edges.items()})
+        """Hexadecimal strings, because JSON readers lose integers past 2**53. Also `traceparent` if the message is
+        traced."""
+        fields = {f"{root:x}": f"{edge:x}" for root, edge in self.edges.items()}
+        return json.dumps({**fields, _TRACEPARENT: to_traceparent(self.trace)} if self.trace else fields)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Anchors:
@@ -85,9 +104,30 @@ class Anchors(Mapping[int, int]):
             pairs = json.loads(text, object_pairs_hook=tuple)
             if not isinstance(pairs, tuple):
                 raise ValueError("it is not an object")
-            return cls(_distinct((_from_hex(root), _from_hex(edge)) for root, edge in pairs))
+            traces = [from_traceparent(text) for name, text in pairs if name == _TRACEPARENT]
+            edges = _distinct((_from_hex(root), _from_hex(edge)) for root, edge in pairs if root != _TRACEPARENT)
+            if len(traces) > bool(edges):
+                raise ValueError("it has more traces than anchors need")
+            return cls.traced(edges, b"".join(traces))
         except (ValueError, TypeError, RecursionError) as error:
             raise BadInput(f"{_shown(text)} is not the JSON of anchors ({error}): write it with to_json().") from None
+
+
+class TracedAnchors(Anchors):
+    """Those of a message that is traced."""
+
+    __slots__ = ("open_span", "trace")
+
+    def __init__(self, edges: Mapping[int, int], trace: bytes) -> None:
+        super().__init__(edges)
+        if len(trace) != TRACE_BYTES:
+            raise BadInput(f"The context of a trace has {TRACE_BYTES} bytes, and {_shown(trace)} is not: use `trace`.")
+        self.trace = trace
+        self.open_span: Any = None
+        """The span in which they are worked on."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TracedAnchors, (self.edges, self.trace)
 
 
 NO_ANCHORS = Anchors()
@@ -97,7 +137,17 @@ NO_ANCHORS = Anchors()
 class Tuple:
     """Values with the names of their fields, the component they come from, and the trees they are in."""
 
-    __slots__ = ("anchors", "child_edges", "component", "fields", "outcome", "since_s", "stream", "values")
+    __slots__ = (
+        "anchors",
+        "child_edges",
+        "component",
+        "extended_s",
+        "fields",
+        "outcome",
+        "since_s",
+        "stream",
+        "values",
+    )
 
     def __init__(
         self,
@@ -120,6 +170,8 @@ class Tuple:
         """Empty, or how it was finished: acked, failed."""
         self.since_s = 0.0
         """When it came to where it is, a queue or the hands of a bolt, by the monotonic clock of its runner."""
+        self.extended_s = 0.0
+        """When its bolt last extended it, by the same clock."""
 
     def __getitem__(self, key: str | int) -> Any:
         if isinstance(key, int):
@@ -146,16 +198,20 @@ class Tuple:
 
 
 class Edges:
-    """Draws random edge ids, many at a time. A forked process draws its own."""
+    """Draws random edge ids, many at a time. Threads may share it, and a forked process draws its own."""
 
-    def __init__(self) -> None:
-        self._drawn: list[int] = []
-        self._pid = 0
+    _drawn: ClassVar[list[int]] = []
 
     def __call__(self) -> int:
-        if not self._drawn or self._pid != os.getpid():
-            self._drawn, self._pid = new_edges(_EDGES_AT_ONCE).tolist(), os.getpid()
-        return self._drawn.pop()
+        while True:
+            try:
+                return self._drawn.pop()
+            except IndexError:
+                self._drawn.extend(new_edges(_EDGES_AT_ONCE).tolist())
+
+
+if hasattr(os, "register_at_fork"):  # everywhere but on Windows, which has no fork
+    os.register_at_fork(after_in_child=Edges._drawn.clear)
 
 
 def _is_word(value: Any) -> bool:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
-import time
 from collections.abc import Callable, Collection
 from typing import TypedDict
 
+from redis_acker.clock import SYSTEM_CLOCK, Clock, Signal
 from redis_acker.components.component import Router, TaskContext
 from redis_acker.components.spout import Spout
+from redis_acker.driver.deaths import Flight, Trials
 from redis_acker.driver.emitting import Emitter
 from redis_acker.driver.finishing import Finisher, Teller
 from redis_acker.driver.intake import Intake
 from redis_acker.driver.life import Messages, State
 from redis_acker.driver.observer import Observer, Reporter
+from redis_acker.driver.pausing import Switch
 from redis_acker.errors import BadInput, MemoryFull, ServerUnavailable
 from redis_acker.retries.book import RetryBook, RetryPolicy
 from redis_acker.store.acker import Acker
@@ -37,6 +40,11 @@ EVENTS_EVERY_S = 0.25
 log = logging.getLogger(__name__)
 
 
+def clock_of(acker: Acker | None, clock: Clock | None) -> Clock:
+    """The clock of a run: the one it was given, or else that of its acker."""
+    return clock or (acker.clock if acker else SYSTEM_CLOCK)
+
+
 class DriverOptions(TypedDict, total=False):
     """What LocalRunner and SparkRunner hand to every SpoutDriver they start."""
 
@@ -48,10 +56,12 @@ class DriverOptions(TypedDict, total=False):
     """How long a driver waits for news of a root before it takes it for lost; None: OWN_TIMEOUT_FACTOR timeouts."""
     observer: Observer | None
     """Is told what happens to messages."""
-    clock: Callable[[], int] | None
-    """Gives ms in place of the system's clock, for tests."""
+    clock: Clock | None
+    """By which everything waits; None: the clock of the acker."""
     wait_for_lease: bool
     """Whether a driver waits while another drives its spout. By default it raises SpoutTaken."""
+    lease_ms: int
+    """How long after its last sign of life another driver may take over; LEASE_MS if not given."""
 
 
 class SpoutDriver:
@@ -80,31 +90,38 @@ class SpoutDriver:
         holders: Callable[[Collection[int]], dict[int, Cause]] | None = None,
         untracked: Callable[[], int] | None = None,
         live_roots: set[int] | None = None,
-        clock: Callable[[], int] | None = None,
+        clock: Clock | None = None,
         wait_for_lease: bool = False,
         lease_ms: int = LEASE_MS,
+        trials: Trials | None = None,
     ) -> None:
         """acker=None switches tracking off: messages are acked as soon as they are emitted.
 
         holders says for roots that timed out which component has them, and for how long. untracked counts the tuples in
-        no tree that wait for bolts: they take up room too. live_roots always holds the roots that are pending. The
-        other options are explained in DriverOptions.
+        no tree that wait for bolts: they take up room too. live_roots always holds the roots that are pending. trials
+        is shared by all drivers of a process that is at risk when a message kills it. The other options are explained
+        in DriverOptions.
         """
         if max_pending < 1:
             raise BadInput(f"max_pending must be at least 1, not {max_pending!r}.")
         self.name = name
-        self._spout, self._acker, self._router = spout, acker, router
+        self.spout = spout
+        """The object it was given, which it alone calls while it runs."""
+        self._acker, self._router = acker, router
         self._context = context or TaskContext(name, 0, 1)
         self._max_pending, self._retries = max_pending, retries or RetryPolicy()
         self._own_timeout_ms = own_timeout_ms or OWN_TIMEOUT_FACTOR * (acker.settings.timeout_ms if acker else 0)
         self._holders, self._untracked = holders or (lambda roots: {}), untracked or (lambda: 0)
         self._live_roots = live_roots
-        self._clock = clock or (lambda: time.time_ns() // 1_000_000)
+        self._clock = clock_of(acker, clock)
         self._wait_for_lease, self._lease_ms = wait_for_lease, lease_ms
+        self._trials = trials or Trials()
+        self._flight: Flight | None = None
         self._reporter = Reporter(name, observer or Observer())
         self.counters = self._reporter.counters
         self._lease: Lease | None = None
-        self._wake = threading.Event()
+        self._wake = Signal()
+        self.switch = Switch(spout, acker, name, self._clock.time_ms, self.wake)
         self._spout_is_open = self._is_open = False
 
     # -- life ----------------------------------------------------------------------------------------------------
@@ -121,7 +138,7 @@ class SpoutDriver:
             self._lease = lease
             lease.renew()
             self._spout_is_open = True
-            self._spout.open(self._context)
+            self.spout.open(self._context)
             self._build(lease)
         except BaseException:
             self.close()
@@ -131,12 +148,13 @@ class SpoutDriver:
     def _build(self, lease: Lease) -> None:
         """Makes the parts of the driver, when what they need is open."""
         self._messages = messages = Messages(self._live_roots)
-        reporter, name, clock, own_timeout_ms = self._reporter, self.name, self._clock, self._own_timeout_ms
+        reporter, name, clock, own_timeout_ms = self._reporter, self.name, self._clock.time_ms, self._own_timeout_ms
         book = RetryBook(self._acker, name) if self._acker else None
-        self._teller = teller = Teller(self._spout, messages, lease, book)
+        self._teller = teller = Teller(self.spout, messages, lease, book)
         self._finisher: Finisher | None = None
         if self._acker and book:
-            self._adopt(self._acker, book, lease)
+            self._flight = Flight(self._acker, book, lease, messages, name=name, clock=clock)
+            self._flight.adopt(own_timeout_ms=own_timeout_ms)
             self._finisher = Finisher(
                 self._acker,
                 messages,
@@ -144,6 +162,7 @@ class SpoutDriver:
                 book,
                 teller,
                 reporter,
+                self._flight,
                 name=name,
                 component=self._context.component,
                 policy=self._retries,
@@ -152,7 +171,7 @@ class SpoutDriver:
                 clock=clock,
             )
         intake = Intake(
-            self._spout,
+            self.spout,
             messages,
             lease,
             teller,
@@ -173,53 +192,45 @@ class SpoutDriver:
             teller,
             self._finisher,
             reporter,
+            self._flight,
+            self._trials,
             name=name,
             own_timeout_ms=own_timeout_ms,
             clock=clock,
         )
         self._is_open = True
 
-    def _adopt(self, acker: Acker, book: RetryBook, lease: Lease) -> None:
-        """Takes over what is pending and what failed. The streams are read after that: what completes in between is in
-        both, and what completed before must be known before the source hands it out again."""
-        noted = book.load(requests=False)
-        for pending in acker.pending(spout=self.name):
-            lease.renew()
-            if pending.message_id is None:
-                continue
-            life, retry = self._messages.life_of(pending.message_id), noted.get(pending.message_id)
-            # An attempt that the retry book has is over, even if a server that lost writes shows it as pending.
-            is_given_up = retry is not None and pending.attempt <= retry.attempt
-            if is_given_up or (pending.attempt, pending.root) < (life.attempt, life.root):
-                continue
-            life.root, life.attempt, life.retry, life.is_adopted = pending.root, pending.attempt, retry, True
-            life.deadline_ms = self._clock() + self._own_timeout_ms
-            if life.state is None:
-                self._messages.move(life, State.PENDING)
-        for message_id, retry in noted.items():
-            life = self._messages.life_of(message_id)
-            if life.state is None:
-                life.retry = retry
-                self._messages.move(life, State.WAITING)
-
     def run(self, stop: threading.Event) -> None:
         """Drives until told to stop."""
         if not self.open(stop):
             return
         try:
-            pause_s = next_events_s = 0.0
+            clock, pause_s, read_s = self._clock, 0.0, -math.inf
             while not stop.is_set():
-                was_woken = self._wake.wait(pause_s)
+                was_woken = clock.poll(self._wake, pause_s, self._due_in_s())
                 self._wake.clear()
-                wants_events = was_woken or self._messages.needs_events() or time.monotonic() >= next_events_s
-                if wants_events:
-                    next_events_s = time.monotonic() + EVENTS_EVERY_S
+                now_s, is_idle = clock.monotonic_s(), pause_s > 0
+                is_due = (is_idle and self._messages.needs_events()) or now_s - read_s >= self._read_every_s()
+                if wants_events := was_woken or is_due:
+                    read_s = now_s
                 if self._try_step(events=wants_events):
                     pause_s = 0.0
                 else:
                     pause_s = min(max(2 * pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
         finally:
             self.close()
+
+    def _due_in_s(self) -> float:
+        """Time until a message is due, or the lease has to be renewed."""
+        assert self._lease is not None
+        dues_s = self._lease.due_in_s(), (self._messages.next_due_ms() - self._clock.time_ms()) / 1000
+        return min((one for one in dues_s if one > 0), default=math.inf)
+
+    def _read_every_s(self) -> float:
+        """How often to look for final events that nobody has woken the driver for."""
+        if self._finisher and self._finisher.has_more:
+            return 0.0
+        return SHORTEST_PAUSE_S if self._messages.needs_events() else EVENTS_EVERY_S
 
     def wake(self) -> None:
         """Ends the pause of run(): there are final events, or there is room. Other threads may call it."""
@@ -237,7 +248,7 @@ class SpoutDriver:
         events=False leaves out all but new messages and replays whose pause is over."""
         assert self._lease is not None
         self._lease.renew()
-        self._spout.keep_alive()
+        self.spout.keep_alive()
         busy = False
         try:
             self._teller.commit()  # in case an error prevented it
@@ -247,7 +258,7 @@ class SpoutDriver:
                     return busy
                 busy |= self._finisher.time_out()
                 self._finisher.accept_requests()
-            return self._emitter.emit() or busy
+            return self._emitter.emit(brings=not self.switch.is_paused()) or busy
         except MemoryFull as error:
             self._reporter.waits_for_memory(error)
             return False
@@ -264,11 +275,16 @@ class SpoutDriver:
     def close(self) -> None:
         """Closes the source and gives up the lease. What is pending stays so, for the next driver."""
         try:
+            for life in self._messages.all(State.PENDING) if self._is_open else ():
+                if life.trace:
+                    life.trace.end("left pending")
             if self._spout_is_open:
-                self._spout.close()
+                self.spout.close()
         finally:
             if self._lease:
-                self._lease.give_up()
+                self.switch.forget_lag()
+                has_read_all = self._is_open and self._finisher is not None and not self._finisher.is_adopting
+                self._lease.give_up(began=self._flight.end(has_read_all=has_read_all) if self._flight else "")
 
 
 class _NoLease(Lease):
@@ -280,5 +296,8 @@ class _NoLease(Lease):
     def renew(self) -> None:
         pass
 
-    def give_up(self) -> None:
+    def due_in_s(self) -> float:
+        return math.inf
+
+    def give_up(self, *, began: str = "") -> None:
         pass

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import reduce
-from operator import xor
+from itertools import repeat
 from typing import Any
+
+import numpy as np
 
 from redis_acker.components.component import Router
 from redis_acker.components.spout import Message
-from redis_acker.components.tuples import NO_ANCHORS, Anchors, Edges
+from redis_acker.components.tracing import MessageTrace, find_tracer
+from redis_acker.components.tuples import NO_ANCHORS, Anchors
+from redis_acker.driver.deaths import Flight, Trials
 from redis_acker.driver.finishing import Finisher, Teller
 from redis_acker.driver.intake import Intake
 from redis_acker.driver.life import Life, Messages, State
 from redis_acker.driver.observer import Reporter
 from redis_acker.store.acker import Acker
-from redis_acker.store.ids import U64Array, indexes_of
+from redis_acker.store.ids import U64Array, indexes_of, new_edges
 from redis_acker.store.lease import Lease
+
+STOCKED_BLOCKS = 64
+"""Blocks of roots that a driver allocates at once. A batch that fits into one block takes the next of them; without
+them, a spout with few messages at a time would ask the store for roots as often as for anything else."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +34,25 @@ class _UnansweredInit:
 
     since_ms: int
     lives: list[Life]
+    targets: list[list[Any]]
+    """For each message the tasks that get it, at least one."""
     roots: U64Array
-    edges: list[list[tuple[Any, int]]]
-    """For each message the tasks that get it, and the edge to each."""
+    edges: U64Array
+    """One for each task of each message."""
+
+    def ack_vals(self) -> U64Array:
+        """For each message the XOR of its edges."""
+        ends = np.cumsum([len(targets) for targets in self.targets])
+        return np.bitwise_xor.reduceat(self.edges, np.concatenate(([0], ends[:-1])))
+
+    def deliveries(self, traces: Iterable[bytes]) -> Iterator[tuple[Any, Message, Anchors]]:
+        """traces: for each message the context of its trace, if it has one."""
+        edges = iter(self.edges.tolist())
+        for life, targets, trace in zip(self.lives, self.targets, traces, strict=False):
+            assert life.message is not None
+            for target in targets:
+                drawn = {life.root: next(edges)}
+                yield target, life.message, Anchors.traced(drawn, trace) if trace else Anchors.trusted(drawn)
 
 
 class Emitter:
@@ -49,28 +72,33 @@ class Emitter:
         teller: Teller,
         finisher: Finisher | None,
         reporter: Reporter,
+        flight: Flight | None,
+        trials: Trials,
         *,
         name: str,
         own_timeout_ms: int,
         clock: Callable[[], int],
     ) -> None:
-        """acker and finisher: None if tracking is off."""
+        """acker, finisher and flight: None if tracking is off."""
         self._intake, self._acker, self._router, self._messages = intake, acker, router, messages
         self._lease, self._teller, self._finisher, self._reporter = lease, teller, finisher, reporter
+        self._flight, self._trials = flight, trials
         self._name, self._own_timeout_ms, self._clock = name, own_timeout_ms, clock
         self._batch: _UnansweredInit | None = None
         self._outbox: deque[tuple[Any, Message, Anchors]] = deque()
         """Deliveries, several for one message: it is PENDING or UNTRACKED by now, or has no id."""
-        self._new_edge = Edges()
+        self._stock: list[U64Array] = []
+        """Blocks of roots that have never been pending."""
 
     def is_idle(self) -> bool:
         """Whether there is nothing to emit and every message is over. Other threads may ask."""
         return self._intake.is_idle() and not self._outbox and self._messages.is_idle()
 
-    def emit(self) -> bool:
-        """Emits as much as there is and max_pending allows. False if there was nothing."""
+    def emit(self, *, brings: bool = True) -> bool:
+        """Emits as much as there is and max_pending allows. False if there was nothing. brings=False: the spout is
+        paused, so only what is on its way out."""
         busy = self._resume()
-        busy |= self._intake.bring()
+        busy |= self._intake.bring() if brings else self._intake.hold()
         return self._emit_ready() or busy
 
     def _resume(self) -> bool:
@@ -82,8 +110,13 @@ class Emitter:
     # -- where they go -------------------------------------------------------------------------------------------
 
     def _emit_ready(self) -> bool:
-        """Emits what is READY or loose. Everything is checked before anything leaves. False if there was nothing."""
-        loose, ready = self._intake.loose, list(self._messages.all(State.READY))
+        """Emits what is READY or loose, or only suspects while any are tried. Everything is checked before anything
+        leaves. False if there was nothing."""
+        messages = self._messages
+        in_flight = messages.in_flight + len(messages.all(State.EMITTING))
+        all_ready = list(messages.all(State.READY))
+        ready = self._trials.admit(self, all_ready, in_flight)
+        loose = [] if self._trials.is_on else self._intake.loose
         if not (loose or ready):
             return False
         loose_targets = [self._targets(message) for message in loose]
@@ -91,11 +124,15 @@ class Emitter:
         if tracked := [life for life in ready if targets_of[life]]:
             self._batch = self._allocate(tracked, [targets_of[life] for life in tracked])
         for life in ready:
-            if targets_of[life]:
-                self._messages.move(life, State.EMITTING)
-            else:
+            if not targets_of[life]:
                 self._emit_unheard(life)
-        self._intake.loose = []
+        if len(ready) == len(all_ready):
+            messages.move_all(State.READY, State.EMITTING)
+        else:
+            for life in tracked:
+                messages.move(life, State.EMITTING)
+        if loose:
+            self._intake.loose = []
         for message, targets in zip(loose, loose_targets, strict=True):
             self._emit_loose(message, targets)
         self._resume()
@@ -136,11 +173,33 @@ class Emitter:
 
     def _allocate(self, lives: list[Life], targets_of: list[list[Any]]) -> _UnansweredInit:
         assert self._acker is not None
-        edges = [[(target, self._new_edge()) for target in targets] for targets in targets_of]
-        roots = self._acker.allocate(self._name, len(lives))
+        assert self._flight is not None
+        roots = self._new_roots(self._acker, len(lives))
+        self._flight.begin(roots, lives)
         for life, root in zip(lives, roots.tolist(), strict=True):
             life.root, life.attempt, life.is_adopted = root, life.next_attempt, False
-        return _UnansweredInit(self._clock(), lives, roots, edges)
+        edges = new_edges(sum(map(len, targets_of)))
+        return _UnansweredInit(self._clock(), lives, targets_of, roots, edges)
+
+    def _begin_traces(self, lives: list[Life]) -> Iterable[bytes]:
+        tracer = find_tracer()
+        if not tracer:
+            return repeat(b"")
+        for life in lives:
+            life.trace = life.trace or MessageTrace()
+        return [
+            life.trace.begin(tracer, self._name, life.id, life.root, life.attempt) if life.trace else b""
+            for life in lives
+        ]
+
+    def _new_roots(self, acker: Acker, count: int) -> U64Array:
+        block_size = acker.settings.block_size
+        if count > block_size:
+            return acker.allocate(self._name, count)
+        if not self._stock:
+            roots = acker.allocate(self._name, STOCKED_BLOCKS * block_size)
+            self._stock = np.split(roots, STOCKED_BLOCKS)[::-1]
+        return self._stock.pop()[:count]
 
     def _send(self) -> bool:
         """Makes the batch pending, then delivers it. False if there is none."""
@@ -150,25 +209,21 @@ class Emitter:
         if self._clock() - self._batch.since_ms > self._acker.settings.timeout_ms / 2:
             # Too old: its roots may have timed out by now, and an init must not bring them back.
             self._abandon(self._acker, self._batch.roots)
-            targets_of = [[target for target, _ in edges] for edges in self._batch.edges]
-            self._batch = self._allocate(self._batch.lives, targets_of)
+            self._batch = self._allocate(self._batch.lives, self._batch.targets)
         batch = self._batch
         ids: list[Any] = [life.id for life in batch.lives]
-        ack_vals = [reduce(xor, (edge for _, edge in edges)) for edges in batch.edges]
         attempts = [life.attempt for life in batch.lives]
         self._lease.renew()
-        self._acker.init(batch.roots, ack_vals, message_ids=ids, attempts=attempts, echo_ids=True)
+        self._acker.init(batch.roots, batch.ack_vals(), message_ids=ids, attempts=attempts, echo_ids=True)
         self._batch = None
         self._reporter.is_short_of_memory = False
         deadline_ms = self._clock() + self._own_timeout_ms
-        for life, edges in zip(batch.lives, batch.edges, strict=True):
-            assert life.message is not None
+        for life in batch.lives:
             life.deadline_ms = deadline_ms
-            self._messages.move(life, State.PENDING)
-            for target, edge in edges:
-                self._outbox.append((target, life.message, Anchors.trusted({life.root: edge})))
-            self._reporter.counters.emitted += 1
-            self._reporter.counters.replayed += life.attempt > 1
+        self._messages.move_all(State.EMITTING, State.PENDING)
+        self._outbox.extend(batch.deliveries(self._begin_traces(batch.lives)))
+        self._reporter.counters.emitted += len(batch.lives)
+        self._reporter.counters.replayed += sum(life.retry is not None for life in batch.lives)
         self._deliver()
         return True
 

@@ -6,13 +6,22 @@ from collections.abc import Callable, Collection
 from itertools import islice, takewhile
 
 from redis_acker.components.spout import Spout
+from redis_acker.driver.deaths import KILLS, Flight
 from redis_acker.driver.life import Life, Messages, State
 from redis_acker.driver.observer import Reporter
 from redis_acker.errors import MemoryFull
-from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry, RetryBook, RetryPolicy, payload_of
+from redis_acker.retries.book import (
+    LETTERS_AT_ONCE,
+    DeadLetter,
+    FailedAttempt,
+    Retry,
+    RetryBook,
+    RetryPolicy,
+    payload_of,
+)
 from redis_acker.store.acker import Acker
 from redis_acker.store.lease import Lease
-from redis_acker.store.streams import Cause, Completion, Failure
+from redis_acker.store.streams import READ_COUNT, Cause, Completion, Failure
 
 REQUESTS_EVERY_MS = 1_000
 """How often a driver checks whether others have asked for replays."""
@@ -48,7 +57,9 @@ class Teller:
         self._spout.commit()
         for life in told:
             life.retry = life.letter = None
-            self._messages.move(life, None if life.message else State.FINISHED)
+            if life.message is None:
+                self._messages.move(life, State.FINISHED)
+        self._messages.move_all(State.TOLD, None)
 
 
 class Finisher:
@@ -66,6 +77,7 @@ class Finisher:
         book: RetryBook,
         teller: Teller,
         reporter: Reporter,
+        flight: Flight,
         *,
         name: str,
         component: str,
@@ -75,7 +87,7 @@ class Finisher:
         clock: Callable[[], int],
     ) -> None:
         self._acker, self._messages, self._lease = acker, messages, lease
-        self._book, self._teller, self._reporter = book, teller, reporter
+        self._book, self._teller, self._reporter, self._flight = book, teller, reporter, flight
         self._name, self._component, self._holders = name, component, holders
         self._policy, self._own_timeout_ms, self._clock = policy, own_timeout_ms, clock
         self._completions = acker.completions(name, consumer="driver")
@@ -85,6 +97,8 @@ class Finisher:
         self._next_requests_ms = 0
         self.is_adopting = True
         """Whether there may still be events that an earlier driver left unread or unreleased."""
+        self.has_more = False
+        """Whether there may be more events than were read at the last look."""
 
     def is_idle(self) -> bool:
         """Whether every event that was read is released."""
@@ -98,6 +112,7 @@ class Finisher:
         if not self._failed:
             self._lease.renew()
             self._failed = self._failures.read()
+            self.has_more |= len(self._failed) >= READ_COUNT
         for failure in self._failed:
             self._fail(failure)
         busy = self._save_failures() or busy
@@ -109,6 +124,7 @@ class Finisher:
         if not self._completed:
             self._lease.renew()
             self._completed = self._completions.read()
+            self.has_more = len(self._completed) >= READ_COUNT
         if not self._completed:
             return False
         for completion in self._completed:
@@ -124,6 +140,8 @@ class Finisher:
         for root, message_id, latency_ms in zip(roots, completion.message_ids, completion.ages_ms, strict=True):
             if message_id is not None and self._is_news(life := self._messages.life_of(message_id), root):
                 self._teller.tell(life, is_dead=False)
+                if life.trace:
+                    life.trace.end("completed")
                 self._reporter.completed(message_id, latency_ms)
 
     def _fail(self, failure: Failure) -> None:
@@ -135,9 +153,13 @@ class Finisher:
             if message_id is not None and self._is_news(life := self._messages.life_of(message_id), root):
                 if life.state is State.PENDING:
                     attempt = max(attempt, life.next_attempt)  # a request may know of later ones
-                cause = Cause(failure.component, failure.error, failure.fatal)
-                if not is_named:
-                    cause = holders.get(root) or self._nobody(life, age_ms)
+                if is_named:
+                    cause = Cause(failure.component, failure.error, failure.fatal)
+                elif root in holders or not _is_left(life):
+                    cause = holders.get(root) or self._nobody(age_ms)
+                else:
+                    self._end_left(life, root, attempt, failure.at_ms)
+                    continue
                 self._end_attempt(life, attempt, failure.reason, cause, failure.at_ms)
 
     def _is_news(self, life: Life, root: int) -> bool:
@@ -147,10 +169,8 @@ class Finisher:
             return life.root == root
         return self.is_adopting and life.state in (None, State.WAITING, State.FAILED)
 
-    def _nobody(self, life: Life, age_ms: int) -> Cause:
+    def _nobody(self, age_ms: int) -> Cause:
         """The cause of a timeout of which only the store knows."""
-        if life.is_adopted or life.root == 0:
-            return Cause("", f"an earlier run of {self._name} emitted it and ended; it timed out after {age_ms} ms")
         return Cause("", f"nothing in this process holds it, {age_ms} ms after it was emitted: another program does")
 
     # -- failed attempts -----------------------------------------------------------------------------------------
@@ -160,13 +180,29 @@ class Finisher:
         retry = life.retry = life.retry or Retry()
         if attempt <= retry.attempt:
             return  # noted by a driver that was killed before it could release the event
+        if not _is_left(life):
+            retry.suspicion = None  # it ended while its process lived
         retry.history.append(FailedAttempt(attempt, reason, cause.component, cause.error, at_ms))
         self._reporter.failed(life.id, reason)
-        if cause.fatal or attempt >= self._policy.max_attempts:
+        is_last = cause.fatal or attempt >= self._policy.max_attempts
+        if life.trace:
+            life.trace.end(reason, cause.component, cause.error, is_dead=is_last)
+        if is_last:
             life.letter = self._letter(life, retry, cause.fatal)
             self._messages.move(life, State.DYING)
         else:
             retry.due_ms = self._clock() + self._policy.pause_ms(attempt)
+            life.message = None  # the source keeps it, and hands it out again
+            self._messages.move(life, State.FAILED)
+
+    def _end_left(self, life: Life, root: int, attempt: int, at_ms: int) -> None:
+        """Nobody works on a root since its driver ended. That is no attempt, unless its message killed the driver."""
+        if self._flight.is_killer(root):
+            self._end_attempt(life, attempt, "failed", Cause("", KILLS), at_ms)
+        elif life.retry is None or life.retry.attempt < attempt:
+            self._flight.accuse(life)
+            life.retry = life.retry or Retry()
+            life.retry.due_ms = self._clock()
             life.message = None  # the source keeps it, and hands it out again
             self._messages.move(life, State.FAILED)
 
@@ -177,8 +213,9 @@ class Finisher:
 
     def _letter(self, life: Life, retry: Retry, fatal: bool) -> DeadLetter:
         history, message = list(retry.history), life.message
-        if message is None:  # emitted by an earlier driver; if it was dead before, its values are in the retry book
-            return DeadLetter(life.id, self._name, history, fatal, retry.payload)
+        if message is None:  # emitted by an earlier driver; its values are in the retry book if it was dead or alone
+            kept = retry.suspicion if retry.payload is None and retry.suspicion else retry
+            return DeadLetter(life.id, self._name, history, fatal, kept.payload, kept.stream)
         payload, is_readable = payload_of(message.values), not message.error
         return DeadLetter(life.id, self._name, history, fatal, payload, message.stream, is_readable)
 
@@ -188,8 +225,7 @@ class Finisher:
             return False
         try:
             self._note_failed()
-            for life in list(self._messages.all(State.DYING)):
-                self._bury(life)
+            self._bury(list(self._messages.all(State.DYING)))
         except MemoryFull as error:
             self._teller.commit()  # for those that were buried before
             self._reporter.waits_for_memory(error)
@@ -210,12 +246,15 @@ class Finisher:
         for life in failed:
             self._messages.move(life, State.WAITING)
 
-    def _bury(self, life: Life) -> None:
-        assert life.letter is not None
-        self._lease.renew()
-        self._book.bury(life.letter)
-        self._teller.tell(life, is_dead=True)
-        self._reporter.dead(life.letter)
+    def _bury(self, dying: list[Life]) -> None:
+        for at in range(0, len(dying), LETTERS_AT_ONCE):
+            some = dying[at : at + LETTERS_AT_ONCE]
+            letters = [life.letter for life in some if life.letter]
+            self._lease.renew()
+            self._book.bury(*letters)
+            for life, letter in zip(some, letters, strict=True):
+                self._teller.tell(life, is_dead=True)
+                self._reporter.dead(letter)
 
     # -- roots that the store has lost ---------------------------------------------------------------------------
 
@@ -236,6 +275,8 @@ class Finisher:
                 # It was extended, or its event is yet to be read: check again later.
                 life.deadline_ms = now_ms + self._own_timeout_ms
                 self._messages.move(life, State.PENDING)
+            elif life.is_adopted and life.root not in holders:
+                self._end_left(life, life.root, life.next_attempt, now_ms)
             else:
                 cause = self._lost(holders.get(life.root))
                 self._end_attempt(life, max(life.attempt, life.next_attempt), "timeout", cause, now_ms)
@@ -273,3 +314,8 @@ class Finisher:
                 if life.state in (None, State.FINISHED):
                     self._messages.move(life, State.WAITING)
         self._next_requests_ms = self._clock() + REQUESTS_EVERY_MS
+
+
+def _is_left(life: Life) -> bool:
+    """Whether an earlier driver emitted the root of an event. Events of its own come after all that are left."""
+    return life.is_adopted or life.state is not State.PENDING

@@ -67,6 +67,12 @@ class Intake:
         busy = self._end_pauses(room)
         return self._fetch(room) or busy
 
+    def hold(self) -> bool:
+        """In place of bring() while the spout is paused: the source is not asked, and does not have to answer."""
+        for life in self._messages.all(State.ASKED):
+            life.deadline_ms = self._clock() + self._own_timeout_ms
+        return False
+
     def _room(self) -> int:
         messages = self._messages
         tracked = len(messages.all(State.PENDING)) + len(messages.all(State.READY)) + messages.held_back

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count
+from itertools import count, islice
 
 from redis_acker.components.spout import Message
-from redis_acker.retries.book import DeadLetter, Retry
+from redis_acker.components.tracing import MessageTrace
+from redis_acker.retries.book import DeadLetter, Retry, Suspicion
 from redis_acker.store.message_ids import MessageId
 
 
@@ -119,10 +121,16 @@ class Life:
     """UNTRACKED, TOLD, FINISHED: what the source is told, that it is dead or complete."""
     turn: int = 0
     """WAITING: its place among messages whose pauses end at the same time."""
+    trace: MessageTrace | None = None
+    """If the program traces what this driver emits."""
 
     @property
     def next_attempt(self) -> int:
         return self.retry.attempt + 1 if self.retry else 1
+
+    @property
+    def suspicion(self) -> Suspicion | None:
+        return self.retry.suspicion if self.retry else None
 
 
 class Messages:
@@ -138,6 +146,8 @@ class Messages:
         self._turns = count(1)
         self.held_back = 0
         """Messages that the source has handed out before the end of their pause."""
+        self.in_flight = 0
+        """Those that are PENDING and that this driver has emitted."""
 
     def life_of(self, message_id: MessageId) -> Life:
         """What is known of a message. A new life, in no state, if it is not known."""
@@ -160,6 +170,7 @@ class Messages:
                 self.held_back -= 1
             elif came_from is State.PENDING:
                 self._live_roots.discard(life.root)
+                self.in_flight -= not life.is_adopted
         life.state = to
         if to is None:
             del self._lives[life.id]
@@ -167,10 +178,31 @@ class Messages:
             self._in[to][life.id] = life
             if to is State.PENDING:
                 self._live_roots.add(life.root)
+                self.in_flight += not life.is_adopted
             elif to is State.WAITING:
                 assert life.retry is not None
                 life.turn = next(self._turns)
                 heapq.heappush(self._pauses, (life.retry.due_ms, life.turn, life))
+
+    def move_all(self, came_from: State, to: State | None) -> None:
+        """Takes every message in a state to another. As so many calls of move(), but for a third of the time."""
+        lives = self._in[came_from]
+        if State.WAITING in (came_from, to) or to not in TRANSITIONS[came_from]:
+            raise AssertionError(f"Messages cannot go from {came_from} to {to} all at once.")
+        for life in lives.values():
+            life.state = to
+        if came_from is State.PENDING:
+            self._live_roots.difference_update(life.root for life in lives.values())
+            self.in_flight -= sum(not life.is_adopted for life in lives.values())
+        elif to is State.PENDING:
+            self._live_roots.update(life.root for life in lives.values())
+            self.in_flight += sum(not life.is_adopted for life in lives.values())
+        if to is None:
+            for message_id in lives:
+                del self._lives[message_id]
+        else:
+            self._in[to].update(lives)
+        lives.clear()
 
     def keep(self, life: Life, message: Message) -> None:
         """Keeps a message as it was handed out."""
@@ -186,6 +218,12 @@ class Messages:
                 return life
             heapq.heappop(self._pauses)
         return None
+
+    def next_due_ms(self) -> float:
+        """When the next pause ends, or the next message is taken for lost; infinite if nothing waits."""
+        dues = [due_ms for due_ms, _, _ in self._pauses[:1]]
+        dues += [life.deadline_ms for state in (State.PENDING, State.ASKED) for life in islice(self.all(state), 1)]
+        return min(dues, default=math.inf)
 
     def is_idle(self) -> bool:
         """Whether every message is completed or dead. Other threads may ask."""

@@ -33,6 +33,7 @@ _SPOUT_GAUGES: dict[str, tuple[str, Callable[[SpoutView], int]]] = {
     "pending": ("Roots without a final event.", lambda one: one.stats.pending),
     "waiting_retries": ("Failed messages that wait for their next attempt.", lambda one: one.retries),
     "dead_letters": ("Dead letters that are kept.", lambda one: one.dead),
+    "paused": ("1 if the spout is paused.", lambda one: int(one.paused_ms is not None)),
 }
 _SHARD_COUNTERS: dict[str, tuple[str, Callable[[ShardView], float]]] = {
     "acked": ("Ack vals applied, folded per root.", lambda one: one.stats.acked),
@@ -131,6 +132,7 @@ def _spouts(view: Overview, names: FirstNames) -> Iterator[Metric]:
     yield _failed(view.namespace, groups)
     yield _unread(view.namespace, groups)
     yield _leases(view.namespace, groups)
+    yield _lags(view.namespace, groups)
     yield _latencies(view.namespace, groups)
 
 
@@ -158,6 +160,15 @@ def _leases(namespace: str, groups: dict[str, list[SpoutView]]) -> Metric:
     found = GaugeMetricFamily("redis_acker_lease_seconds", text, labels=["namespace", "spout"])
     for spout, views in groups.items():
         found.add_metric([namespace, spout], min(one.lease_ms for one in views) / 1000)
+    return found
+
+
+def _lags(namespace: str, groups: dict[str, list[SpoutView]]) -> Metric:
+    text = "Messages that wait in the source of the spout; absent if its driver cannot tell."
+    found = GaugeMetricFamily("redis_acker_lag", text, labels=["namespace", "spout"])
+    for spout, views in groups.items():
+        if lags := [one.lag for one in views if one.lag is not None]:
+            found.add_metric([namespace, spout], sum(lags))
     return found
 
 

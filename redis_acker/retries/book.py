@@ -18,6 +18,10 @@ from redis_acker.store.streams import Failure
 MAX_PAYLOAD_BYTES = 64_000
 """A dead letter keeps the values of its message if their JSON is no longer than this."""
 
+LETTERS_AT_ONCE = 100
+MOST_LETTER_BYTES = 256_000
+"""Dead letters that are stored by one call: so many, or as many as have this many bytes."""
+
 
 @dataclass(frozen=True)
 class RetryPolicy:
@@ -101,25 +105,41 @@ class FailedAttempt:
     at_ms: int
 
 
+@dataclass(frozen=True)
+class Suspicion:
+    """A message was in flight when its process died: it may have killed it."""
+
+    together: int
+    """Most suspects that may be in flight together with it, itself included, when it is tried again."""
+    root: int
+    """The root that was in flight then."""
+    payload: list[Any] | None = None
+    """The values of one that is in flight alone: if it kills its process, nobody else has them for its dead letter."""
+    stream: str = DEFAULT_STREAM
+
+
 @dataclass
 class Retry:
-    """A message that failed and will be tried again."""
+    """A message that failed, or whose driver ended, and will be tried again."""
 
     history: list[FailedAttempt] = field(default_factory=list)
     due_ms: int = 0
     payload: list[Any] | None = None
     """The values of a message that was dead: its source has finished with it, so the driver emits these."""
     stream: str = DEFAULT_STREAM
+    suspicion: Suspicion | None = None
 
     @property
     def attempt(self) -> int:
-        """The last attempt that failed."""
+        """The last attempt that failed; 0 if none did."""
         return self.history[-1].attempt if self.history else 0
 
     def to_json(self) -> str:
-        data: dict[str, Any] = {"due_ms": self.due_ms, "history": [asdict(one) for one in self.history]}
+        data: dict[str, Any] = {"due_ms": self.due_ms, "history": [vars(one) for one in self.history]}
         if self.payload is not None:
             data |= {"payload": self.payload, "stream": self.stream}
+        if self.suspicion is not None:
+            data["suspicion"] = asdict(self.suspicion)
         return json.dumps(data)
 
     @classmethod
@@ -129,7 +149,7 @@ class Retry:
         payload, stream = data.get("payload"), data.get("stream", DEFAULT_STREAM)
         if not isinstance(payload, (list, type(None))) or not isinstance(stream, str):
             raise Unreadable("its payload is not a list, or its stream not a text")
-        return cls(data["history"], data["due_ms"], payload, stream)
+        return cls(data["history"], data["due_ms"], payload, stream, _suspicion(data.get("suspicion")))
 
 
 @dataclass(frozen=True)
@@ -148,7 +168,8 @@ class DeadLetter:
     """False: the source could not read it. Its payload is then what the source found, and cannot be emitted."""
 
     def to_json(self) -> str:
-        return json.dumps({**asdict(self), "message_id": id_to_text(self.message_id)})
+        history = [vars(one) for one in self.history]
+        return json.dumps({**vars(self), "message_id": id_to_text(self.message_id), "history": history})
 
     @classmethod
     def from_json(cls, spout: str, name: bytes, text: bytes) -> DeadLetter:
@@ -161,6 +182,16 @@ class DeadLetter:
             raise Unreadable("it is the letter of another message")
         data["message_id"] = read_name(name)
         return cls(**{one.name: data[one.name] for one in fields(cls)})
+
+
+def _suspicion(data: Any) -> Suspicion | None:
+    if data is None:
+        return None
+    if not _has(data, {"together": int, "root": int, "stream": str}) or data["together"] < 1:
+        raise Unreadable("its suspicion lacks together, root or stream, or one has another type")
+    if not isinstance(data.get("payload"), (list, type(None))):
+        raise Unreadable("the payload of its suspicion is not a list")
+    return Suspicion(data["together"], data["root"], data.get("payload"), data["stream"])
 
 
 _ATTEMPT = {"attempt": int, "reason": str, "component": str, "error": str, "at_ms": int}
@@ -235,8 +266,8 @@ class RetryBook:
         self._spout, self._quarantine = spout, Quarantine(acker.shards)
 
     def load(self, *, requests: bool = True) -> dict[MessageId, Retry]:
-        """Every message of the spout whose last attempt failed, and that is neither complete nor dead since. Its next
-        attempt is retry.attempt + 1. requests=False: only what the driver itself has noted."""
+        """Every message of the spout whose last attempt failed, or whose driver died, and that is neither complete nor
+        dead since. Its next attempt is retry.attempt + 1. requests=False: only what the driver itself has noted."""
         found = {one.message_id: one.retry for one in self._quarantine.readable(self._retries, Request.read)}
         for one in self.requests() if requests else ():
             if one.message_id not in found or found[one.message_id].attempt < one.retry.attempt:
@@ -258,16 +289,35 @@ class RetryBook:
         retry = request.retry.to_json() if is_news else ""
         self._shards.accept(self._number, id_to_text(request.message_id), request.text, retry)
 
-    def bury(self, letter: DeadLetter) -> None:
-        """Stores a dead letter, in place of an older one of the same message.
+    def bury(self, *letters: DeadLetter) -> None:
+        """Stores dead letters of different messages, each in place of an older one of the same message.
 
         A letter of the same failure stays: its driver knew more, and was killed before it told the source.
         """
-        name = id_to_text(letter.message_id)
-        stored = self._dead.get(name)
+        for at in range(0, len(letters), LETTERS_AT_ONCE):
+            named = {id_to_text(letter.message_id): letter for letter in letters[at : at + LETTERS_AT_ONCE]}
+            stored = zip(named.items(), self._dead.get_all(list(named)), strict=True)
+            new = ((name, letter.to_json()) for (name, letter), text in stored if not self._holds(name, letter, text))
+            self._shards.bury(self._number, _parts(new))
+
+    def _holds(self, name: str, letter: DeadLetter, stored: bytes | None) -> bool:
+        """Whether what is stored is a letter of the same failure. What cannot be read makes room."""
         try:
-            if stored and DeadLetter.from_json(self._spout, name.encode(), stored).history[-1] == letter.history[-1]:
-                return
+            if stored is None:
+                return False
+            return DeadLetter.from_json(self._spout, name.encode(), stored).history[-1] == letter.history[-1]
         except Unreadable as error:
             self._quarantine.set_aside_field(self._dead, name.encode(), stored or b"", error)
-        self._shards.bury(self._number, name, letter.to_json())
+            return False
+
+
+def _parts(letters: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """Letters in parts for one script call each, which must not keep the server for long."""
+    part: list[tuple[str, str]] = []
+    for letter in letters:
+        part.append(letter)
+        if sum(len(text) for _, text in part) >= MOST_LETTER_BYTES:
+            yield part
+            part = []
+    if part:
+        yield part

@@ -35,9 +35,9 @@ class DeadLetters:
 
     def page(self, spout: str, cursor: bytes = b"0", at_once: int = 50) -> tuple[bytes, list[DeadLetter]]:
         """About so many letters of a spout from a cursor on, and the next cursor: b"0" after the last of them."""
-        cursor, flat = self._shards.ask(0, "HSCAN", self._letters[spout].key, cursor, "COUNT", at_once)
+        cursor, page = self._letters[spout].page(cursor, at_once)
         letters = list[DeadLetter]()
-        for name, value in zip(flat[::2], flat[1::2], strict=True):
+        for name, value in page:
             try:
                 letters.append(DeadLetter.from_json(spout, name, value))
             except Unreadable as error:

@@ -286,7 +286,7 @@ def _is_replayed(acker: Acker, withdrawn: WithdrawnFailure) -> bool:
 
 def _has_failures(shards: Shards, number: int) -> bool:
     """Whether any failure of the spout is in a stream, or withdrawn."""
-    return any(shards.unread("failures", number)) or any(shards.each("HLEN", lambda keys: keys.withdrawn(number)))
+    return any(shards.unread("failures", number)) or any(shards.withdrawn_sizes(number))
 
 
 def _is_held(lease: Lease | None) -> bool:

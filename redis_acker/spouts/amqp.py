@@ -95,6 +95,11 @@ class AmqpConsumer:
             with self._guard():
                 self._receive(0)
 
+    def count(self) -> int:
+        """Messages in the queue that no consumer has been sent."""
+        with self._guard():
+            return self._count_ready()
+
     def acknowledge(self, acks: Iterable[int], rejects: Iterable[int]) -> None:
         """Acks deliveries, or rejects them for good. When this returns, RabbitMQ knows."""
         with self._guard():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, Sized
 from itertools import islice
 from typing import Any
 
@@ -22,6 +22,8 @@ class IterableSpout(Spout):
 
     def open(self, context: TaskContext) -> None:
         self._rest: Iterator[tuple[int, Any]] = islice(enumerate(self._items), context.task, None, context.parallelism)
+        count = len(self._items) if isinstance(self._items, Sized) else None
+        self._left = None if count is None else len(range(context.task, count, context.parallelism))
         self._unfinished: dict[MessageId, Message] = {}
         self._again: deque[Message] = deque()
 
@@ -31,7 +33,12 @@ class IterableSpout(Spout):
             message = self._message(position, item)
             self._unfinished[position] = message
             batch.append(message)
+            self._left = self._left and self._left - 1
         return batch
+
+    def lag(self) -> int | None:
+        """None for an iterator, which does not know its length."""
+        return self._left
 
     def ack(self, message_id: MessageId) -> None:
         self._unfinished.pop(message_id, None)

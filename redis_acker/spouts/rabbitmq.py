@@ -104,6 +104,12 @@ class RabbitMqSpout(Spout):
     def keep_alive(self) -> None:
         self._online(AmqpConsumer.keep_alive)
 
+    def lag(self) -> int | None:
+        """What is in the queue, and what has arrived from there."""
+        found: list[int] = []
+        self._online(lambda consumer: found.append(consumer.count()))
+        return found[0] + len(self._arrived) if found else None
+
     def close(self) -> None:
         if self._consumer:
             self._consumer.close()

@@ -102,6 +102,14 @@ class RedisStreamSpout(Spout):
             start = f"({ids[-1].decode()}"
         self._next_sign = time.monotonic() + idle_ms / 1000
 
+    def lag(self) -> int | None:
+        """Entries that no consumer of the group has read, as the server counts them; from Redis 7.0 on."""
+        for flat in self._run("XINFO", "GROUPS", self._stream):
+            group = dict(zip(flat[::2], flat[1::2], strict=True)) if isinstance(flat, list) else flat
+            if group.get(b"name") == self._group.encode():
+                return group.get(b"lag")
+        return None
+
     def close(self) -> None:
         if hasattr(self, "_servers"):  # otherwise the URL was wrong
             self._servers.close()

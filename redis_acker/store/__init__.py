@@ -2,5 +2,5 @@
 
 `acker` is what programs call; `shards` is the one door to the scripts in lua/; `streams` reads the final events back.
 
-May import: errors, server.
+May import: errors, clock, server.
 """

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 import reprlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from redis_acker.clock import SYSTEM_CLOCK, Clock
 from redis_acker.errors import AckerError, BadInput, StoreLost, UnknownSpout
 from redis_acker.store.batches import Batch, ack_batches, check_whole_blocks, fold, init_batches, root_batches
-from redis_acker.store.connect import Target, hide_password, open_servers
+from redis_acker.store.connect import Target, hide_password, open_servers, other_urls
 from redis_acker.store.ids import Ids, Sessions, Token, U64Array, as_u64, make_roots
 from redis_acker.store.keys import key_prefix
 from redis_acker.store.message_ids import MessageIds, check_attempts, check_message_ids
 from redis_acker.store.namespace import Settings, check_namespace, number_spout, open_namespace, store_settings
 from redis_acker.store.pending import PendingRoot, RootState, inspect, list_pending
 from redis_acker.store.stats import Acks, Fails, Inits, Stats, read_stats
-from redis_acker.store.streams import CLAIM_AFTER_MS, Completion, EventReader, Failure
+from redis_acker.store.streams import CLAIM_AFTER_MS, Cause, Completion, EventReader, Failure
+from redis_acker.store.transport import Transport
 
 DEFAULT_NAMESPACE = "default"
 
@@ -41,6 +43,9 @@ class Acker:
     share an Acker; a pickled one opens new connections where it is unpickled.
     """
 
+    clock: Clock = SYSTEM_CLOCK
+    """The clock by which everything waits that works with it: rotators, drivers, runners."""
+
     def __init__(
         self,
         url: Target | Sequence[Target] | None = None,
@@ -53,12 +58,14 @@ class Acker:
         ack_restarts_clock: bool | None = None,
         create: bool = True,
         retry_for_s: float = RETRY_FOR_S,
+        executor_url: str | Sequence[str] | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         """Opens the namespace. An argument that is None takes the stored setting, or the default in a new namespace.
 
-        create=False refuses a namespace that does not exist. For tests, clock replaces the server's clock with ms
-        since 1970.
+        create=False refuses a namespace that does not exist. executor_url: with which pickled copies, as in Spark's
+        executors, reach the same servers; for a user with fewer rights. For tests, clock replaces the server's clock
+        with ms since 1970.
         """
         self.namespace = check_namespace(namespace)
         if isinstance(retry_for_s, bool) or not isinstance(retry_for_s, (int, float)) or retry_for_s < 0:
@@ -66,14 +73,15 @@ class Acker:
         self._wanted = Settings(shards, buckets, timeout_ms, block_size, ack_restarts_clock)
         self._create, self._retry_for_s, self._clock = create, retry_for_s, clock
         self._connect(url)
+        self._executor_urls = None if executor_url is None else other_urls(executor_url, self.servers)
 
     def _connect(self, url: Target | Sequence[Target] | None) -> None:
         self.servers = open_servers(url, partial(key_prefix, self.namespace))
         """Which server holds which shard."""
-        retry_for_s, clock = self._retry_for_s, self._clock
+        transport, clock = self._new_transport(), self._clock
         try:
             self.shards = open_namespace(
-                self.servers, self.namespace, self._wanted, create=self._create, retry_for_s=retry_for_s, clock=clock
+                self.servers, transport, self.namespace, self._wanted, create=self._create, clock=clock
             )
         except BaseException:
             self.servers.close()
@@ -81,6 +89,9 @@ class Acker:
         self.settings = self.shards.settings
         self._sessions = Sessions()
         self._spouts: dict[str, int] = {}
+
+    def _new_transport(self) -> Transport:
+        return Transport(self.servers, retry_for_s=self._retry_for_s)
 
     # -- roots ---------------------------------------------------------------------------------------------------
 
@@ -151,8 +162,12 @@ class Acker:
 
     def fail(self, roots: Ids, *, component: str = "", error: str = "", fatal: bool = False) -> Fails:
         """Fails roots at once, whatever their ack val. fatal=True means that a replay would fail again."""
-        texts = _cut(component, "component", MAX_COMPONENT_BYTES), _cut(error, "error", MAX_ERROR_BYTES)
-        return Fails(*_sums(self.shards.fail(self._named(roots), *texts, fatal=fatal), 3))
+        return self.fail_all([(roots, Cause(component, error, fatal))])
+
+    def fail_all(self, fails: Iterable[tuple[Ids, Cause]]) -> Fails:
+        """Fails roots for different causes. As so many calls of fail(), but none waits for the one before."""
+        parts = [(self._named(roots), *_texts(cause), cause.fatal) for roots, cause in fails]
+        return Fails(*_sums(self.shards.fail(parts), 3))
 
     def extend(self, roots: Ids) -> int:
         """Restarts the clock of pending roots. Returns how many were pending."""
@@ -239,7 +254,7 @@ class Acker:
         if not self.urls:
             raise BadInput("An Acker on client objects cannot be pickled: open it with a URL.")
         return {
-            "urls": self.urls,
+            "urls": self._executor_urls or self.urls,
             "namespace": self.namespace,
             "wanted": self.settings.as_wanted(),
             "retry_for_s": self._retry_for_s,
@@ -247,7 +262,7 @@ class Acker:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.namespace, self._wanted = state["namespace"], state["wanted"]
-        self._create, self._retry_for_s, self._clock = False, state["retry_for_s"], None
+        self._create, self._retry_for_s, self._clock, self._executor_urls = False, state["retry_for_s"], None, None
         self._connect(state["urls"])
 
     def _again_if_lost(self, send: Callable[[], T]) -> T:
@@ -275,6 +290,10 @@ class Acker:
                 f"roots and ack_vals must have the same length: {len(root_array)} roots, {len(val_array)} ack vals."
             )
         return root_array, val_array
+
+
+def _texts(cause: Cause) -> tuple[bytes, bytes]:
+    return _cut(cause.component, "component", MAX_COMPONENT_BYTES), _cut(cause.error, "error", MAX_ERROR_BYTES)
 
 
 def _cut(text: str, name: str, most_bytes: int) -> bytes:

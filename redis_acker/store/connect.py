@@ -54,6 +54,10 @@ class Servers:
         """How many separate servers share the shards; 1 for a cluster."""
         return 1
 
+    def nodes(self) -> list[tuple[str, redis.Redis]]:
+        """Every server that may hold a shard: in words, without its password, and a client."""
+        raise NotImplementedError
+
     def refresh(self) -> None:
         """Called after trouble, before commands are sent again."""
 
@@ -79,6 +83,9 @@ class Fleet(Servers):
 
     def count(self) -> int:
         return len(self._clients)
+
+    def nodes(self) -> list[tuple[str, redis.Redis]]:
+        return [(self.describe(position), client) for position, client in enumerate(self._clients)]
 
     def describe(self, shard: int) -> str:
         position = shard % len(self._clients)
@@ -107,6 +114,13 @@ class Cluster(Servers):
     def client(self, shard: int) -> redis.Redis:
         cluster = self._open()
         return cluster.get_redis_connection(cluster.get_node_from_key(self._tag_of(shard)))
+
+    def nodes(self) -> list[tuple[str, redis.Redis]]:
+        cluster = self._open()
+        return [
+            (f"The node {node.host}:{node.port}", cluster.get_redis_connection(node))
+            for node in cluster.get_primaries()
+        ]
 
     def refresh(self) -> None:
         with contextlib.suppress(redis.RedisError, RedisClusterException):  # the next attempt will tell
@@ -168,6 +182,15 @@ def open_servers(target: Target | Sequence[Target] | None, tag_of: Callable[[int
         server = EmbeddedServer()
         return Fleet([_open(server.url)], [server.url], server)
     return Fleet([_open(url) for url in urls], urls)
+
+
+def other_urls(target: str | Sequence[str], servers: Servers) -> list[str]:
+    """URLs with which others reach the same servers, as another user for example. They are not connected to."""
+    urls = [one for one in _split(target) if isinstance(one, str)]
+    if "embedded" in urls or len(urls) != len(servers.urls):
+        raise BadInput(f"executor_url must name the same {len(servers.urls)} servers as url, in the same order.")
+    open_servers(urls, str).close()
+    return urls
 
 
 def hide_password(url: str) -> str:

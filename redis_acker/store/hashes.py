@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from redis_acker.store.transport import Argument, Command, Transport
 
 FIELDS_AT_ONCE = 100
 """Fields read or written by one command."""
+
+_NUMBER, _MOST_DIGITS = re.compile(rb"-?[0-9]+"), 20
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,15 @@ class StoredHash:
     def pages(self, at_once: int = FIELDS_AT_ONCE) -> Iterator[list[tuple[bytes, bytes]]]:
         cursor = b"0"
         while True:
-            cursor, flat = self._run("HSCAN", self.key, cursor, "COUNT", at_once)
-            yield list(zip(flat[::2], flat[1::2], strict=True))
+            cursor, page = self.page(cursor, at_once)
+            yield page
             if cursor == b"0":
                 return
+
+    def page(self, cursor: bytes, at_once: int) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+        """About so many fields with their values from a cursor on, and the next cursor: b"0" after the last."""
+        cursor, flat = self._run("HSCAN", self.key, cursor, "COUNT", at_once)
+        return cursor, list(zip(flat[::2], flat[1::2], strict=True))
 
     def get(self, field: Argument) -> bytes | None:
         return self.get_all([field])[0]
@@ -75,3 +83,10 @@ class StoredHash:
 
 def _parts(items: list[Any]) -> Iterator[list[Any]]:
     return (items[at : at + FIELDS_AT_ONCE] for at in range(0, len(items), FIELDS_AT_ONCE))
+
+
+def number_of(value: bytes | None) -> int:
+    """A number as the store keeps it; 0 where there is none, or what another program put there is not one."""
+    if value is None or len(value) > _MOST_DIGITS or not _NUMBER.fullmatch(value):
+        return 0
+    return int(value)

@@ -9,26 +9,30 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from redis_acker.store.streams import Kind
 
-KeyKind: TypeAlias = Literal["all", "blocks", "rows", "runs"]
+MAX_SHARDS = 16_384
+"""Most shards that a namespace can have."""
+
+KeyKind: TypeAlias = Literal[
+    "all", "blocks", "settings", "counters", "scratch", "quarantine", "records", "finished", "streams", "rows", "runs"
+]
 
 _NAMES: dict[KeyKind, tuple[str, ...]] = {
     "all": ("*",),
-    "blocks": (
-        "meta",
-        "scratch:*",
-        "quarantine",
-        "heads:*",
-        "vals:*",
-        "ids:*",
-        "finished:*",
-        "completions:*",
-        "failures:*",
-    ),
+    "settings": ("meta",),
+    "counters": ("counters",),
+    "scratch": ("scratch:*",),
+    "quarantine": ("quarantine",),
+    "records": ("heads:*", "vals:*", "ids:*"),
+    "finished": ("finished:*",),
+    "streams": ("completions:*", "failures:*"),
     "rows": ("rows:*",),
     "runs": ("progress:*", "sequences"),
 }
-"""What follows the prefix: in any key, in the keys that scripts on blocks declare, in Spark's keys of failed rows and
-of the progress of runs."""
+"""What follows the prefix. Rows are Spark's keys of failed rows, runs hold the progress of its jobs."""
+
+_BLOCKS: tuple[KeyKind, ...] = ("settings", "counters", "scratch", "quarantine", "records", "finished", "streams")
+_NAMES["blocks"] = tuple(name for kind in _BLOCKS for name in _NAMES[kind])
+"""The keys that scripts on blocks declare."""
 
 
 def key_prefix(namespace: str, shard: int) -> str:
@@ -50,8 +54,13 @@ class ShardKeys:
 
     @property
     def meta(self) -> str:
-        """The settings, the clock of the rotation and the counters."""
+        """The settings and the clock of the rotation."""
         return self.prefix + "meta"
+
+    @property
+    def counters(self) -> str:
+        """What was counted, and the time of the newest init."""
+        return self.prefix + "counters"
 
     @property
     def spouts(self) -> str:
@@ -85,6 +94,15 @@ class ShardKeys:
     def lease(self, spout: int) -> str:
         """Who drives the spout; used in shard 0 only."""
         return f"{self.prefix}lease:{spout}"
+
+    def began(self, spout: int) -> str:
+        """The first block sequence of the driver at work, or of the last one if it died; used in shard 0 only."""
+        return f"{self.prefix}began:{spout}"
+
+    @property
+    def spout_states(self) -> str:
+        """What is said of spouts: that one is paused, its lag; used in shard 0 only."""
+        return self.prefix + "spout_states"
 
     def retries(self, spout: int) -> str:
         """Message id -> its failed attempts; used in shard 0 only."""
@@ -135,6 +153,7 @@ class ShardKeys:
             self.prefix + "scratch:a",
             self.prefix + "scratch:b",
             self.quarantine,
+            self.counters,
             *(f"{self.prefix}heads:{place}" for place in places),
             *(f"{self.prefix}vals:{place}" for place in places),
             *(f"{self.prefix}ids:{place}" for place in places),

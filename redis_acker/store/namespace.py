@@ -17,13 +17,16 @@ from redis_acker.errors import (
     ScriptFailed,
     SettingsMismatch,
     UnknownNamespace,
+    Unreadable,
     UnsupportedServer,
 )
 from redis_acker.store.connect import Servers
+from redis_acker.store.hashes import number_of
 from redis_acker.store.ids import MAX_BLOCK_SIZE, MAX_SPOUT
-from redis_acker.store.keys import ShardKeys
+from redis_acker.store.keys import MAX_SHARDS
 from redis_acker.store.shards import Shards
-from redis_acker.store.transport import Command, Transport
+from redis_acker.store.shards_plain import read_info, read_meta
+from redis_acker.store.transport import Transport
 
 DEFAULT_BUCKETS = 3
 """Buckets that a record passes through before it expires: with more of them, timeouts are more punctual."""
@@ -34,7 +37,6 @@ DEFAULT_TIMEOUT_MS = 30_000
 DEFAULT_BLOCK_SIZE = 500
 """Most roots in a block. With twice as many, dense acks cost a few percent less, and single acks more."""
 
-MAX_SHARDS = 16_384
 MAX_BUCKETS = 64
 MAX_TIMEOUT_MS = 30 * 24 * 3600 * 1000
 
@@ -110,8 +112,17 @@ class StoredSettings:
 
     @classmethod
     def from_values(cls, values: list[bytes]) -> StoredSettings:
-        shards, buckets, timeout_ms, block_size, restarts = (int(value) for value in values)
-        return cls(shards, buckets, timeout_ms, block_size, bool(restarts))
+        """Raises Unreadable for what no client has stored."""
+        shards, buckets, timeout_ms, block_size, _ = map(number_of, values)
+        try:
+            Settings(shards, buckets, timeout_ms, block_size)
+            return cls(shards, buckets, timeout_ms, block_size, {b"0": False, b"1": True}[values[4]])
+        except (BadInput, KeyError):
+            shown = ", ".join(f"{name}={value[:30]!r}" for name, value in zip(cls.names(), values, strict=True))
+            raise Unreadable(
+                f"The stored settings of the namespace make no sense ({shown}), so another program wrote to it: "
+                "write them back, or use another namespace."
+            ) from None
 
     @classmethod
     def names(cls) -> list[str]:
@@ -137,15 +148,14 @@ def _check(name: str, value: int | None, least: int, most: int) -> None:
 
 def open_namespace(
     servers: Servers,
+    transport: Transport,
     namespace: str,
     wanted: Settings,
     *,
     create: bool,
-    retry_for_s: float,
     clock: Callable[[], int] | None = None,
 ) -> Shards:
     """The shards of the namespace. Where it has no settings yet, create=True stores the wanted ones and defaults."""
-    transport = Transport(servers, retry_for_s=retry_for_s)
     for server in range(servers.count()):
         _check_server(_info(transport, server), servers.describe(server))
     stored = _read(servers, transport, namespace)
@@ -160,6 +170,8 @@ def open_namespace(
     settings.check(wanted, namespace)
     shards = Shards(transport, namespace, settings, clock=clock)
     store_settings(shards, servers, namespace, create=create)
+    if create:  # executors, which never create, may not load scripts
+        transport.load_scripts()
     transport.limit_retries(settings.timeout_ms / 2000)
     return shards
 
@@ -169,11 +181,9 @@ def _read(servers: Servers, transport: Transport, namespace: str) -> StoredSetti
     count = servers.count()
     names = [*StoredSettings.names(), _SERVERS]
     places = [(shard, server) for server in range(count) for shard in range(max(_SHARDS_LOOKED_FOR, count))]
-    replies = transport.run(
-        # Separate servers can be asked for a shard that belongs elsewhere; nodes of a cluster cannot.
-        Command(server if count > 1 else shard, ("HMGET", ShardKeys(namespace, shard, 0).meta, *names))
-        for shard, server in places
-    )
+    # Separate servers can be asked for a shard that belongs elsewhere; nodes of a cluster cannot.
+    asked = ((shard, server if count > 1 else shard) for shard, server in places)
+    replies: list[Any] = read_meta(transport, namespace, asked, names)
     found = {place: values for place, values in zip(places, replies, strict=True) if values[0] is not None}
     for *_, stored_count in found.values():
         _check_count(stored_count, count, namespace)
@@ -188,10 +198,10 @@ def _read(servers: Servers, transport: Transport, namespace: str) -> StoredSetti
 
 
 def _check_count(stored: bytes, count: int, namespace: str) -> None:
-    if int(stored) != count:
+    if number_of(stored) != count:
         raise SettingsMismatch(
-            f"Namespace {namespace!r} is spread over {int(stored)} servers, but this client names {count}: name the "
-            "same servers, in the order in which they were named at first use."
+            f"Namespace {namespace!r} is spread over {number_of(stored)} servers, but this client names {count}: name "
+            "the same servers, in the order in which they were named at first use."
         )
 
 
@@ -246,7 +256,7 @@ def _first_choice(name: str) -> int:
 def _info(transport: Transport, server: int) -> dict[str, str]:
     """What the server says about itself; empty where this user may not ask."""
     try:
-        text = transport.run_one(Command(server, ("INFO",))).decode(errors="replace")
+        text = read_info(transport, server)
     except (AccessDenied, ScriptFailed):
         return {}
     pairs = (line.partition(":") for line in text.splitlines())

@@ -258,6 +258,9 @@ def pack_pairs(indexes: U64Array, ack_vals: U64Array) -> bytes:
 
 ANCHOR_BYTES = 16
 
+TRACE_BYTES = 25
+"""Behind the anchors of a message that is traced: trace id(16) span id(8) flags(1). No multiple of ANCHOR_BYTES."""
+
 
 def pack_anchors(edges: Mapping[int, int]) -> bytes:
     return b"".join(pack(">QQ", root, edge) for root, edge in edges.items())
@@ -266,6 +269,13 @@ def pack_anchors(edges: Mapping[int, int]) -> bytes:
 def unpack_anchors(data: bytes | bytearray) -> Iterator[tuple[int, int]]:
     """Each root and its edge."""
     return iter_unpack(">QQ", data)
+
+
+def split_anchors(data: bytes | bytearray) -> tuple[bytes | bytearray, bytes]:
+    """The anchors alone, and the context of a trace behind them, if there is one."""
+    if len(data) % ANCHOR_BYTES != TRACE_BYTES % ANCHOR_BYTES or len(data) < TRACE_BYTES:
+        return data, b""
+    return data[:-TRACE_BYTES], bytes(data[-TRACE_BYTES:])
 
 
 def pack_anchor_arrays(roots: U64Array, edges: U64Array) -> bytes:

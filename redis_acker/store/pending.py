@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from redis_acker.errors import BadInput, Unreadable
+from redis_acker.store.hashes import number_of
 from redis_acker.store.heads import Head, read_head
 from redis_acker.store.ids import BLOCK_BYTES, blocks_of, indexes_of, shards_of, spout_of
 from redis_acker.store.message_ids import MessageId
@@ -84,8 +85,8 @@ def inspect(acker: Acker, root: int) -> RootState:
     buckets = acker.settings.buckets
     age_in_ticks = bucket
     if record.ticks is not None:
-        age_in_ticks = min(age_in_ticks, int(tick) - record.ticks[index])
-    expires_ms = int(turned_ms) + (buckets - age_in_ticks) * acker.settings.tick_ms
+        age_in_ticks = min(age_in_ticks, number_of(tick) - record.ticks[index])
+    expires_ms = number_of(turned_ms) + (buckets - age_in_ticks) * acker.settings.tick_ms
     return RootState(
         root,
         "pending",
@@ -108,7 +109,7 @@ def list_pending(acker: Acker, *, spout: str | None, shard: int | None, older_th
     if shard is not None and (not isinstance(shard, int) or not 0 <= shard < acker.settings.shards):
         raise BadInput(f"Namespace {acker.namespace!r} has shards 0 to {acker.settings.shards - 1}, not {shard!r}.")
     shards = range(acker.settings.shards) if shard is None else [shard]
-    ticks = {one: int(acker.shards.meta(one).get("tick") or 0) for one in shards}
+    ticks = {one: number_of(acker.shards.meta(one).get("tick")) for one in shards}
     for age in range(acker.settings.buckets, -1, -1):
         for one in shards:
             for pending in _list_bucket(acker, one, ticks[one] - age, age, names, others):

@@ -1,20 +1,21 @@
 """How far a Spark run has come: for each partition the rows that are done, and the portion that a task is working on.
 
 A run keeps this in one hash of its spout, so that a second attempt of a task, or the run that follows a dead one,
-continues where the first stopped. lua/lib/portion.lua describes a partition's record.
+continues where the first stopped. lua/lib/portion.lua describes a partition's record. In a job with a shuffle, whose
+driver completes the messages, each portion has such a record, and its roots are pending until the job ends.
 """
 
 from __future__ import annotations
 
 import json
 import reprlib
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from redis_acker.errors import UnreadableRun
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array, make_roots
-from redis_acker.store.transport import Command
 
 BEGUN, PENDING, SUNK = 0, 1, 2
 """Stages of a portion: allocated; its roots are pending; its sink has returned."""
@@ -34,7 +35,13 @@ roots are the same, or new ones. late: its sink has returned, but its roots may 
 from here on are done, up to a place that follows. other: the rows are not those that were there before. lost: the store
 has forgotten rows that the task has done. gone: the run is over."""
 
+_OF_PORTION = ("new", "again", "anew", "late")
+"""What follows is about the portion; else about all that is done."""
+
 _NAME, _ABOUT, _PASSES = "name", "about", "passes"
+
+_MOST_ROWS = 1 << 26
+"""Rows of one portion: a worker holds them all in memory."""
 
 _MOST = 253_402_300_799_999
 """Greater than any count or sequence number; as a time, the end of the year 9999."""
@@ -101,7 +108,7 @@ class Portion:
 
 @dataclass(frozen=True)
 class PartitionProgress:
-    """One partition of a run."""
+    """One partition of a run; or one portion of it, if its roots are held until the job ends."""
 
     partition: str
     done: int
@@ -116,21 +123,27 @@ class PartitionProgress:
     """When a worker was last at it; 0 if it had no rows."""
     now_failed: int
     """How many rows of the portion have failed."""
+    sum: int
+    """Checksum of the rows up to its end."""
+    left_rows: int
+    """Of the roots that the portion had before, if they may be pending yet."""
+    left_first: int
 
     @classmethod
     def read(cls, partition: str, text: str) -> PartitionProgress:
         """Raises ValueError if it is not the record of a partition."""
-        done, _, failed, rows, _, first, stage, touched_ms, now_failed, left, left_first = text.split()
-        numbers = [int(word) for word in (done, failed, rows, first, stage, touched_ms, now_failed)]
-        found = cls(partition, *numbers)
-        numbers += [int(left), int(left_first)]
-        if len(found.place) != 2 or not all(0 <= number <= _MOST for number in numbers):
+        done, _, failed, rows, sum, first, stage, touched_ms, now_failed, left_rows, left_first = text.split()
+        counts = int(done), int(failed), int(rows)
+        now = int(first), int(stage), int(touched_ms), int(now_failed)
+        left = int(left_rows), int(left_first)
+        found = cls(partition, *counts, *now, _sum_of(sum), *left)
+        if len(found.place) not in (2, 3) or not all(0 <= number <= _MOST for number in (*counts, *now, *left)):
             raise ValueError(text)
         return found
 
     @property
     def place(self) -> tuple[int, ...]:
-        """The number of the pass, and that of the partition."""
+        """The number of the pass, and that of the partition; of a held portion also the rows before it."""
         return tuple(map(int, self.partition.split(":")))
 
     @property
@@ -152,6 +165,27 @@ class RunProgress:
     def read(self) -> tuple[RunAbout | None, list[PartitionProgress]]:
         """What is stored; from then on this object stands for that run. None if there is no run, and no partitions of
         one in another format. Raises UnreadableRun if something is there that no version has written."""
+        about, records = self._read()
+        partitions: dict[tuple[int, ...], PartitionProgress] = {}
+        for one in records:
+            place = one.place[:2]
+            rows = one.rows + (partitions[place].rows if place in partitions else 0)
+            partitions[place] = replace(one, partition=field_of(*place), rows=rows)
+        return about, [partitions[place] for place in sorted(partitions)]
+
+    def held(self) -> list[PartitionProgress]:
+        """The portions of a job with a shuffle, by partition and place."""
+        return [one for one in self._read()[1] if len(one.place) == 3]
+
+    def pending(self) -> Iterator[tuple[int, int]]:
+        """First block sequence and rows of all roots that are pending, or may be."""
+        for one in self._read()[1]:
+            if one.rows:
+                yield one.first, one.rows
+            if one.left_rows:
+                yield one.left_first, one.left_rows
+
+    def _read(self) -> tuple[RunAbout | None, list[PartitionProgress]]:
         found = {_text_of(name): _text_of(value) for name, value in self._hash.items()}
         self.name, text = found.pop(_NAME, ""), found.pop(_ABOUT, None)
         found.pop(_PASSES, None)
@@ -163,13 +197,13 @@ class RunProgress:
             raise _unreadable(_ABOUT, text) from None
         if about.format != FORMAT:
             return about, []
-        partitions = []
+        records = []
         for field, value in found.items():
             try:
-                partitions.append(PartitionProgress.read(field, value))
+                records.append(PartitionProgress.read(field, value))
             except ValueError:
                 raise _unreadable(field, value) from None
-        return about, sorted(partitions, key=lambda one: one.place)
+        return about, sorted(records, key=lambda one: one.place)
 
     def stored_name(self) -> str:
         """The name of the run that is stored; empty if there is none."""
@@ -181,6 +215,11 @@ class RunProgress:
         self._hash.delete()
         self._hash.put({_NAME: name, _ABOUT: json.dumps(asdict(about))})
         self.keep()
+
+    def rename(self, name: str) -> None:
+        """Gives the run another name. A worker that knows the old one begins nothing any more."""
+        self.name = name
+        self._hash.put({_NAME: name})
 
     def keep(self) -> None:
         """Restarts the time after which it is forgotten."""
@@ -201,9 +240,10 @@ class RunProgress:
         state, rows, sum_text, first, stage, now_ms, *left = self._acker.shards.begin_portion(
             self._spout, self.name, place.partition, place.rows, _hex(place.sum), rows, _hex(sum), blocks
         )
+        if state in _OF_PORTION and not 0 <= rows <= _MOST_ROWS:
+            raise _unreadable(place.partition, f"{rows} rows")
         until_ms = now_ms + self._acker.settings.timeout_ms // 2
-        found_sum = int(sum_text.replace("-", "0") or "0", 16)
-        return Portion(state, rows, found_sum, first, stage, until_ms, self.roots_of(left[1], left[0]))
+        return Portion(state, rows, _sum_of(sum_text), first, stage, until_ms, self.roots_of(left[1], left[0]))
 
     def reach(self, place: Place, portion: Portion, stage: int, failed: int = 0) -> str:
         """Notes that a worker is at the portion, and how far it has come. 'kept'; 'done' if another has ended it;
@@ -219,20 +259,21 @@ class RunProgress:
         return None
 
     def roots_of(self, first: int, rows: int) -> U64Array:
+        if not 0 <= rows <= _MOST_ROWS:
+            raise _unreadable("rows", str(rows))
         return make_roots(self._spout, first, rows, self._acker.settings.block_size)
 
 
 def spouts_with_runs(acker: Acker, only: str | None = None) -> dict[str, int]:
     """Name and number of the spouts, or of one, that have a run in progress or one that died."""
     spouts = acker.known_spouts(only)
-    keys = (acker.shards.keys[0].progress(number) for number in spouts.values())
-    found = acker.shards.transport.run(Command(0, ("EXISTS", key)) for key in keys)
+    found = acker.shards.have_progress(spouts.values())
     return {name: number for (name, number), exists in zip(spouts.items(), found, strict=True) if exists}
 
 
-def field_of(pass_number: int, partition: int) -> str:
-    """The name of a partition in one pass over the input."""
-    return f"{pass_number}:{partition}"
+def field_of(pass_number: int, partition: int, offset: int | None = None) -> str:
+    """The name of a partition in one pass over the input, or of the portion that is held after some of its rows."""
+    return f"{pass_number}:{partition}" if offset is None else f"{pass_number}:{partition}:{offset}"
 
 
 def _text_of(value: bytes) -> str:
@@ -244,6 +285,10 @@ def _unreadable(field: str, text: str) -> UnreadableRun:
         f"The progress of a run has a field {reprlib.repr(field)} with {reprlib.repr(text)}, which this version "
         "cannot read: `redis-acker runs drop` drops it, and the next run starts from the beginning."
     )
+
+
+def _sum_of(text: str) -> int:
+    return int(text.replace("-", "0") or "0", 16)
 
 
 def _hex(value: int) -> str:

@@ -14,14 +14,28 @@ from redis_acker.store.scripts import script
 _CONNECTING = ("ping", "select", "cluster|slots", "command")
 """What clients send when they connect; the last two only to a cluster."""
 
-_SCRIPTING = ("evalsha", "script|load")
+_LOADING = ("script|load", "script|exists")
+"""For those who bring the scripts to the servers. With SCRIPT LOAD a user can run any script of its own."""
 _OPENING = ("hmget",)
 _READING = (
     *("hget", "hgetall", "hlen", "hmget", "hscan", "get", "pttl", "exists", "time"),
     *("xlen", "xrange", "xrevrange", "xpending", "xinfo|groups", "xinfo|consumers"),
 )
-_CALL = re.compile(r"\bcall\('(\w+)'(?:, '([A-Z]+)')?")
+_CALL = re.compile(r"\bp?call\('(\w+)'(?:, '([A-Z]+)')?")
 _WITH_SUBCOMMANDS = ("XGROUP", "XINFO")
+
+
+@dataclass(frozen=True)
+class Right:
+    """Commands on some keys."""
+
+    keys: tuple[KeyKind, ...]
+    commands: tuple[str, ...]
+
+    def selector(self, namespace: str) -> str:
+        """As an ACL selector: these commands on these keys, whatever else the user may do."""
+        patterns = (f"~{pattern}" for pattern in key_patterns(namespace, *self.keys))
+        return f"({' '.join([*(f'+{command}' for command in self.commands), *patterns])})"
 
 
 @dataclass(frozen=True)
@@ -34,18 +48,36 @@ class Role:
     commands: tuple[str, ...]
     """In addition to those of its scripts."""
     keys: tuple[KeyKind, ...] = ("all",)
+    rights: tuple[Right, ...] = ()
+    """What it needs of its commands on keys; empty: all of them on all of its keys."""
 
-    def rules(self, namespace: str) -> list[str]:
-        """Rules for ACL SETUSER. They take all other rights away, and leave passwords alone."""
+    def rules(self, namespace: str, *, selectors: bool = True) -> list[str]:
+        """Rules for ACL SETUSER. They take all other rights away, and leave passwords alone.
+
+        A server without selectors (Redis 6.2) cannot tell which command goes with which key: all go with all.
+        """
         check_namespace(namespace)
-        allowed = {*_CONNECTING, *_SCRIPTING, *self.commands, *_commands_of(self.scripts)}
+        on_keys = {command for right in self.rights for command in right.commands} if selectors else set[str]()
         return [
             "on",
             "resetkeys",
             "resetchannels",
+            *(["clearselectors"] if selectors else []),
             "-@all",
             *(f"~{pattern}" for pattern in key_patterns(namespace, *self.keys)),
-            *(f"+{command}" for command in sorted(allowed)),
+            *(f"+{command}" for command in sorted(self.all_commands() - on_keys)),
+            *(right.selector(namespace) for right in self.rights if selectors),
+        ]
+
+    def all_commands(self) -> set[str]:
+        return {*_CONNECTING, "evalsha", *self.commands, *_commands_of(self.scripts)}
+
+    def uses(self, namespace: str) -> list[tuple[str, str]]:
+        """Its commands, each with a key that it needs it for."""
+        keys_of = {command: right.keys[0] for right in self.rights for command in right.commands}
+        return [
+            (command, key_patterns(namespace, keys_of.get(command, "settings"))[0].replace("*", "0"))
+            for command in sorted(self.all_commands())
         ]
 
 
@@ -71,6 +103,31 @@ _OPERATING = (
 )
 _STREAMS = ("xreadgroup", "xautoclaim", "xpending", "xgroup|delconsumer")
 
+# A script runs with the rights of its caller. So whatever a script does to a key, its caller may also do by itself; but
+# not to other keys, and not by other commands.
+_RECORDING = (
+    Right(("quarantine",), ("hlen", "hset")),
+    Right(("streams",), ("xadd", "xlen")),
+)
+_EXECUTOR_RIGHTS = (
+    *_RECORDING,
+    Right(("scratch",), ("bitop", "del", "get", "mset", "set", "setrange")),
+    Right(("settings",), ("hget", "hmget")),
+    Right(("counters",), ("hexists", "hget", "hincrby", "hlen", "hset")),
+    Right(("records",), ("hdel", "hget", "hlen", "hmget", "hset")),
+    Right(("finished",), ("hmget", "hset")),
+    Right(("runs",), ("hdel", "hget", "hset")),
+    Right(("rows",), ("hset", "pexpire")),
+)
+_ROTATOR_RIGHTS = (
+    *_RECORDING,
+    Right(("scratch",), ("del",)),
+    Right(("settings",), ("hget", "hincrby", "hmget", "hset")),
+    Right(("counters",), ("hdel", "hexists", "hget", "hincrby", "hlen", "hset")),
+    Right(("records",), ("exists", "hdel", "hget", "hlen", "hmget", "hscan", "hset", "rename")),
+    Right(("finished",), ("exists", "hmget", "hset", "rename", "unlink")),
+)
+
 ROLES = {
     role.name: role
     for role in (
@@ -80,19 +137,21 @@ ROLES = {
             ("open", "init", "ack", "fail", "extend", "begin_portion", "keep_portion"),
             (*_OPENING, "pexpire"),
             keys=("blocks", "rows", "runs"),
+            rights=_EXECUTOR_RIGHTS,
         ),
         Role(
             "spout",
             "drives spouts: allocates and initialises roots, reads their final events, keeps retries and dead letters",
             (*_LOOKING, *_DRIVING),
-            (*_STREAMS, *_READING, "hset", "hdel", "hincrby", "set", "pexpire", "info"),
+            (*_LOADING, *_STREAMS, *_READING, "hset", "hdel", "hincrby", "set", "pexpire", "info"),
         ),
         Role(
             "rotator",
             "rotates and drains expired roots into the failure streams",
             ("open", "rotate", "expired", "drain"),
-            (*_OPENING, "hscan", "exists", "info"),
+            (*_LOADING, *_OPENING, "hscan", "exists", "info"),
             keys=("blocks",),
+            rights=_ROTATOR_RIGHTS,
         ),
         Role(
             "inspector",
@@ -102,9 +161,9 @@ ROLES = {
         ),
         Role(
             "operator",
-            "runs the commands that act: rotate, drain, replay, dead, runs, quarantine, fail, extend",
+            "runs the commands that act: rotate, drain, replay, dead, runs, quarantine, pause, fail, extend",
             (*_LOOKING, *_OPERATING),
-            (*_READING, "hset", "hdel", "zmscore", "zrangebyscore", "zrem", "info"),
+            (*_LOADING, *_READING, "hset", "hdel", "zmscore", "zrangebyscore", "zrem", "info"),
         ),
     )
 }

@@ -6,10 +6,12 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from redis_acker.clock import Signal
 from redis_acker.errors import AckerError
 from redis_acker.store.ids import spouts_of
 from redis_acker.store.packed import pack_blocks, unpack_expired
@@ -27,6 +29,9 @@ PAGE_BLOCKS = 1000
 GATHERED_BLOCKS = 100_000
 """Expired blocks gathered before they are drained. In the order of their names neighbours are drained together, and
 marked as finished in one bitmap: for lone roots that is most of the work."""
+
+SCRIPTS_EVERY_S = 1.0
+"""How often a rotator looks whether the servers know the scripts: executors wait for them, and may not load them."""
 
 _SHORTEST_PAUSE_S = 0.005
 
@@ -51,7 +56,8 @@ class Rotator:
     """Rotates and drains a namespace. Any number may run at once, anywhere, and each may stop at any point."""
 
     def __init__(self, acker: Acker) -> None:
-        self._shards, self._settings = acker.shards, acker.settings
+        self._shards, self._settings, self.clock = acker.shards, acker.settings, acker.clock
+        self._look_at_s = 0.0
 
     def once(self) -> Rotation:
         """Drains what has expired, and rotates until everything that is due has: after a time without a rotator that
@@ -120,7 +126,24 @@ class Rotator:
             except AckerError as error:
                 log.error("Rotation failed, roots expire late until it works again: %s", error)
                 pause_s, failing = 1.0, True
-            stop.wait(max(pause_s, _SHORTEST_PAUSE_S))
+            self._pause(stop, max(pause_s, _SHORTEST_PAUSE_S))
+
+    def _pause(self, stop: threading.Event, seconds: float) -> None:
+        """Waits, and looks now and then whether a server has forgotten the scripts."""
+        clock = self.clock
+        deadline = clock.monotonic_s() + seconds
+        while (left_s := deadline - clock.monotonic_s()) >= 0.001:  # less than a clock of whole ms can wait
+            if clock.wait_for(stop, min(SCRIPTS_EVERY_S, left_s)):
+                return
+            self._keep_scripts()
+
+    def _keep_scripts(self) -> None:
+        if self.clock.monotonic_s() < self._look_at_s:
+            return
+        for loaded in self._shards.transport.load_scripts():
+            if loaded.scripts:
+                log.info("%s did not know %d scripts: they are loaded.", loaded.server, loaded.scripts)
+        self._look_at_s = self.clock.monotonic_s() + SCRIPTS_EVERY_S
 
     def start(self) -> RotatorThread:
         """Runs in a thread until its stop()."""
@@ -144,14 +167,15 @@ class RotatorThread:
     """A rotator in the background. Also a context manager."""
 
     def __init__(self, rotator: Rotator) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=rotator.run, args=(self._stop,), name="rotator", daemon=True)
+        self._stop = Signal()
+        self._clock = rotator.clock
+        self._thread = self._clock.thread("rotator", partial(rotator.run, self._stop))
         self._thread.start()
 
     def stop(self) -> None:
         """Ends the loop after the current round."""
         self._stop.set()
-        self._thread.join()
+        self._clock.join(self._thread, None)
 
     def __enter__(self) -> RotatorThread:
         return self

@@ -35,6 +35,13 @@ def script(name: str) -> Script:
     return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
+@cache
+def every_script() -> tuple[Script, ...]:
+    """All scripts of this version, by name."""
+    names = (path.name.removesuffix(".lua") for path in lua_folder().iterdir() if path.name.endswith(".lua"))
+    return tuple(script(name) for name in sorted(names))
+
+
 def assemble(body: str) -> str:
     """A piece of Lua behind the libraries that it needs."""
     return "\n".join([*map(_library, libraries_for(body)), body])

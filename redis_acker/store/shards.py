@@ -1,27 +1,25 @@
-"""The one door to the shards: a method for each script, with its KEYS and ARGV, and handles for plain hashes."""
+"""The one door to the shards: a method for each script, with its KEYS and ARGV, and handles for plain hashes.
+
+shards_plain.py has what needs no script.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from redis_acker.store.batches import Batch
 from redis_acker.store.hashes import StoredHash
 from redis_acker.store.keys import ShardKeys
-from redis_acker.store.transport import Argument, Command, Transport, ms_of
+from redis_acker.store.shards_plain import GROUP as GROUP
+from redis_acker.store.shards_plain import PlainShards
+from redis_acker.store.transport import Argument, Command, Transport
 
 if TYPE_CHECKING:
     from redis_acker.store.namespace import StoredSettings
-    from redis_acker.store.streams import Kind
-
-GROUP = "drivers"
-"""The one consumer group of every stream: its members share the entries, and an entry that is released is deleted."""
-
-ENTRIES_AT_ONCE = 20
-"""Stream entries read by one command without consuming them. Each holds up to thousands of roots."""
 
 
-class Shards:
+class Shards(PlainShards):
     """The shards of one namespace. A spout goes by its number here."""
 
     def __init__(
@@ -46,9 +44,14 @@ class Shards:
             "ack", batches, lambda batch: [token, int(restart), b"".join(batch.sparse), *batch.dense]
         )
 
-    def fail(self, batches: Iterable[Batch], component: bytes, error: bytes, *, fatal: bool) -> list[list[int]]:
-        """For each batch: roots failed, kept for their init, late."""
-        return self._run_batches("fail", batches, lambda batch: [component, error, int(fatal), b"".join(batch.sparse)])
+    def fail(self, parts: Iterable[tuple[Iterable[Batch], bytes, bytes, bool]]) -> list[list[int]]:
+        """Fails batches of roots, each with a component, an error, and whether it is fatal. For each batch: roots
+        failed, kept for their init, late."""
+        return self.transport.run(
+            self._on_blocks("fail", one.shard, sorted(one.spouts), [component, error, int(fatal), b"".join(one.sparse)])
+            for batches, component, error, fatal in parts
+            for one in batches
+        )
 
     def extend(self, batches: Iterable[Batch]) -> list[int]:
         """For each batch: roots that were pending."""
@@ -93,11 +96,6 @@ class Shards:
         """The number of a spout: the one it has, the one proposed, or the next one free; 0 if all are taken."""
         found: int = self.transport.run_one(Command.call("spout", 0, [self.keys[0].spouts], [name, number, most]))
         return found
-
-    def spouts(self) -> dict[int, str]:
-        """The name of every spout, by its number."""
-        flat = self.ask(0, "HGETALL", self.keys[0].spouts)
-        return {int(number): name.decode() for name, number in zip(flat[::2], flat[1::2], strict=True)}
 
     def allocate(self, name: str, spout: int, blocks: int) -> int:
         """Reserves sequence numbers for blocks of a spout, and returns the first."""
@@ -145,31 +143,17 @@ class Shards:
         """Deletes entries from streams, given by shard, key and ids."""
         self.transport.run(Command.call("release", shard, [key], [GROUP, *entries]) for shard, key, entries in parts)
 
-    def unread(self, kind: Kind, spout: int) -> list[int]:
-        """For each shard: entries of a spout's stream that no reader has released."""
-        return self.each("XLEN", lambda keys: keys.stream(kind, spout))
-
-    def entries(
-        self, kind: Kind, spout: int, shard: int, *, newest_first: bool = False
-    ) -> Iterator[tuple[bytes, list[bytes]]]:
-        """The entries of a stream with their fields, oldest first unless asked otherwise, without consuming them."""
-        key = self.keys[shard].stream(kind, spout)
-        command, start, end = ("XREVRANGE", "+", "-") if newest_first else ("XRANGE", "-", "+")
-        while page := self.ask(shard, command, key, start, end, "COUNT", ENTRIES_AT_ONCE):
-            yield from page
-            start = f"({page[-1][0].decode()}"
-
     # -- what cannot be read -------------------------------------------------------------------------------------
 
     def set_aside_entry(self, shard: int, stream: str, entry: bytes, name: bytes, parts: bytes) -> bool:
         """Moves an entry of a stream into the quarantine. False if it is gone."""
-        keys = [stream, self.keys[shard].quarantine, self.keys[shard].meta]
+        keys = [stream, self.keys[shard].quarantine, self.keys[shard].counters]
         args: list[Argument] = [GROUP, entry, name, parts, self._now()]
         return bool(self.transport.run_one(Command.call("set_aside_entry", shard, keys, args)))
 
     def set_aside_field(self, shard: int, key: str, field: bytes, value: bytes, name: bytes, parts: bytes) -> bool:
         """Moves a field of a hash into the quarantine. False if it is gone, or has another value by now."""
-        keys = [key, self.keys[shard].quarantine, self.keys[shard].meta]
+        keys = [key, self.keys[shard].quarantine, self.keys[shard].counters]
         args: list[Argument] = [field, value, name, parts, self._now()]
         return bool(self.transport.run_one(Command.call("set_aside_field", shard, keys, args)))
 
@@ -178,14 +162,17 @@ class Shards:
 
     # -- the right to drive a spout ------------------------------------------------------------------------------
 
-    def lease(self, spout: int, owner: str, for_ms: int) -> tuple[str, int]:
-        """Takes or renews the lease if it is free or this owner's. Returns who holds it now, and for how many ms."""
-        holder, left_ms = self.transport.run_one(Command.call("lease", 0, [self.keys[0].lease(spout)], [owner, for_ms]))
+    def lease(self, spout: int, owner: str, for_ms: int, *, dead: str = "", began: str = "") -> tuple[str, int]:
+        """Takes or renews the lease if it is free, this owner's or that of a dead one, and notes with what it began.
+        Returns who holds it now, and for how many ms."""
+        keys = [self.keys[0].lease(spout), self.keys[0].began(spout)]
+        holder, left_ms = self.transport.run_one(Command.call("lease", 0, keys, [owner, for_ms, dead, began]))
         return holder.decode(errors="replace"), left_ms
 
-    def unlease(self, spout: int, owner: str) -> None:
-        """Gives the lease up, if this owner holds it."""
-        self.transport.run_one(Command.call("unlease", 0, [self.keys[0].lease(spout)], [owner]))
+    def unlease(self, spout: int, owner: str, began: str) -> None:
+        """Gives the lease up, if this owner holds it, and forgets that a driver began so if it was the last to."""
+        keys = [self.keys[0].lease(spout), self.keys[0].began(spout)]
+        self.transport.run_one(Command.call("unlease", 0, keys, [owner, began]))
 
     # -- retries -------------------------------------------------------------------------------------------------
 
@@ -199,10 +186,12 @@ class Shards:
         keys = [self.keys[0].requests(spout), self.keys[0].replayed(spout)]
         return self.transport.run(Command.call("request", 0, keys, one) for one in requests)
 
-    def bury(self, spout: int, name: str, letter: str) -> None:
-        """Stores a dead letter, and counts it unless it is stored already."""
-        keys = [self.keys[0].dead(spout), self.keys[0].meta]
-        self.transport.run_one(Command.call("bury", 0, keys, [name, letter, spout]))
+    def bury(self, spout: int, parts: Iterable[Sequence[tuple[str, str]]]) -> None:
+        """Stores dead letters, given by message id, a part in one call; counts those that are not stored already."""
+        keys = [self.keys[0].dead(spout), self.keys[0].counters]
+        self.transport.run(
+            Command.call("bury", 0, keys, [spout, *(text for letter in part for text in letter)]) for part in parts
+        )
 
     def revive(self, spout: int, name: str, letter: bytes, retry: str) -> bool:
         """Turns a dead letter into a request. False if the letter is gone or was changed."""
@@ -223,19 +212,10 @@ class Shards:
         flat = [part for pair in fields.items() for part in pair]
         self.transport.run_one(Command.call("put_back", shard, keys, [entry, note, *flat]))
 
-    def replayed(self, spout: int, roots: Sequence[int]) -> set[int]:
-        """Those of the roots whose replay was requested."""
-        members = (root.to_bytes(8, "big") for root in roots)
-        scores = self.ask(0, "ZMSCORE", self.keys[0].replayed(spout), *members)
-        return {root for root, score in zip(roots, scores, strict=True) if score is not None}
+    # -- hashes: ShardKeys says what each key holds --------------------------------------------------------------
 
-    def forget_replayed(self, spout: int, until_ms: int) -> None:
-        """Forgets which replays were requested before a time."""
-        key = self.keys[0].replayed(spout)
-        while some := self.ask(0, "ZRANGEBYSCORE", key, "-inf", until_ms, "LIMIT", 0, 1000):
-            self.ask(0, "ZREM", key, *some)
-
-    # -- hashes and plain reads: ShardKeys says what each key holds ----------------------------------------------
+    def spout_states(self) -> StoredHash:
+        return StoredHash(self.transport, 0, self.keys[0].spout_states)
 
     def retries(self, spout: int) -> StoredHash:
         return StoredHash(self.transport, 0, self.keys[0].retries(spout))
@@ -261,20 +241,8 @@ class Shards:
     def meta(self, shard: int) -> StoredHash:
         return StoredHash(self.transport, shard, self.keys[shard].meta)
 
-    def time_ms(self, shard: int) -> int:
-        """The server's clock."""
-        return ms_of(self.ask(shard, "TIME"))
-
-    def ask(self, shard: int, *args: Argument) -> Any:
-        """One shard's reply to a plain command."""
-        return self.transport.run_one(Command(shard, args))
-
-    def each(self, *args: Callable[[ShardKeys], Argument] | Argument) -> list[Any]:
-        """Every shard's reply to a plain command; a function among its words gives the shard's key."""
-        return self.transport.run(
-            Command(shard, tuple(arg(keys) if callable(arg) else arg for arg in args))
-            for shard, keys in enumerate(self.keys)
-        )
+    def counters(self, shard: int) -> StoredHash:
+        return StoredHash(self.transport, shard, self.keys[shard].counters)
 
     # -- how scripts are called ----------------------------------------------------------------------------------
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
+from redis_acker.clock import Signal
 from redis_acker.errors import FailedTuple, MemoryFull, ScriptFailed, Unreadable, text_of
 from redis_acker.store.ids import U64Array
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.packed import Item, age_ms, read_items, unpack_ids
 from redis_acker.store.quarantine import Quarantine
-from redis_acker.store.shards import GROUP
-from redis_acker.store.transport import Command
+from redis_acker.store.shards_plain import Entry
 
 if TYPE_CHECKING:
     from redis_acker.store.acker import Acker
@@ -138,6 +137,7 @@ def parse_entry(kind: Kind, shard: int, entry: bytes, flat: list[bytes]) -> Comp
     return Failure(*base, reason, component, error, fields[b"fatal"] == b"1")
 
 
+T = TypeVar("T")
 AnyEvents = TypeVar("AnyEvents", bound=FinalEvents)
 
 
@@ -151,9 +151,10 @@ class EventReader(Generic[AnyEvents]):
     def __init__(self, acker: Acker, kind: Kind, spout: str, *, consumer: str | None, claim_after_ms: int) -> None:
         self._shards, self._kind = acker.shards, kind
         self._quarantine, self._set_aside = Quarantine(acker.shards), 0
-        self._troubles = self._shards.transport.troubles
+        self._troubles = self._shards.troubles
         self._consumer = consumer or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
         self._claim_after_ms = claim_after_ms
+        self._clock, self._never_set = acker.clock, Signal()
         self._next_claim = 0.0
         number = acker.spout_number(spout)
         self._keys: list[str] = [keys.stream(kind, number) for keys in self._shards.keys]
@@ -170,19 +171,19 @@ class EventReader(Generic[AnyEvents]):
     def close(self) -> None:
         """Leaves the groups. Entries that were read and not released wait for another consumer to claim them."""
         for shard, key in enumerate(self._keys):
-            held = self._run([Command(shard, ("XPENDING", key, GROUP, "-", "+", 1, self._consumer))])[0]
-            if not held:
+            if not self._run(partial(self._shards.holds_entries, self._consumer, shard, key)):
                 with contextlib.suppress(MemoryFull):  # Redis 6.2 needs memory for it; an idle member does no harm
-                    self._run([Command(shard, ("XGROUP", "DELCONSUMER", key, GROUP, self._consumer))])
+                    self._run(partial(self._shards.leave_group, self._consumer, shard, key))
 
     def read(self, *, wait_ms: int = 0) -> list[AnyEvents]:
         """Entries that are new or abandoned. Waits up to wait_ms for the first."""
-        deadline = time.monotonic() + wait_ms / 1000
+        deadline = self._clock.monotonic_s() + wait_ms / 1000
         while True:
             events = self._own_or_new() or self._claim()
-            if events or time.monotonic() >= deadline:
+            left_s = deadline - self._clock.monotonic_s()
+            if events or left_s <= 0:
                 return events
-            time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
+            self._clock.poll(self._never_set, min(_POLL_S, left_s), left_s)
 
     def release(self, events: Sequence[AnyEvents]) -> None:
         """Deletes entries that are dealt with."""
@@ -212,7 +213,7 @@ class EventReader(Generic[AnyEvents]):
         while True:
             starts, set_aside = list(self._backlog_from), self._set_aside
             events = self._read_from(starts)
-            troubles = self._shards.transport.troubles
+            troubles = self._shards.troubles
             lost_replies = self._troubles != troubles
             if lost_replies:  # they may have carried entries that are this consumer's now
                 self._troubles = troubles
@@ -223,14 +224,10 @@ class EventReader(Generic[AnyEvents]):
 
     def _read_from(self, starts: list[str | None]) -> list[AnyEvents]:
         """Continues with the backlog of each shard, or with new entries where there is none left (None)."""
-        head = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", READ_COUNT, "STREAMS")
-        keys_and_starts = zip(self._keys, starts, strict=True)
-        replies = self._run(
-            [Command(shard, (*head, key, start or ">")) for shard, (key, start) in enumerate(keys_and_starts)]
-        )
+        streams = [(shard, key, starts[shard] or ">") for shard, key in enumerate(self._keys)]
+        replies = self._run(partial(self._shards.read_group, self._consumer, streams, READ_COUNT))
         events: list[AnyEvents] = []
-        for shard, reply in enumerate(replies):
-            entries = _entries(reply)
+        for shard, entries in enumerate(replies):
             if starts[shard] is not None:
                 self._backlog_from[shard] = entries[-1][0].decode() if entries else None
                 entries = [one for one in entries if (shard, one[0].decode()) not in self._handed_out]
@@ -239,24 +236,19 @@ class EventReader(Generic[AnyEvents]):
 
     def _claim(self) -> list[AnyEvents]:
         """Entries that another consumer has held for too long."""
-        if time.monotonic() < self._next_claim:
+        if self._clock.monotonic_s() < self._next_claim:
             return []
-        head = (GROUP, self._consumer, self._claim_after_ms)
-        replies = self._run(
-            [
-                Command(shard, ("XAUTOCLAIM", key, *head, self._claim_from[shard], "COUNT", READ_COUNT))
-                for shard, key in enumerate(self._keys)
-            ]
-        )
+        streams = [(shard, key, self._claim_from[shard]) for shard, key in enumerate(self._keys)]
+        claim = partial(self._shards.claim, after_ms=self._claim_after_ms, count=READ_COUNT)
         events: list[AnyEvents] = []
-        for shard, reply in enumerate(replies):
-            self._claim_from[shard] = reply[0]
-            events += self._hand_out(shard, reply[1])
+        for shard, (start, entries) in enumerate(self._run(partial(claim, self._consumer, streams))):
+            self._claim_from[shard] = start
+            events += self._hand_out(shard, entries)
         if not events and all(start == b"0-0" for start in self._claim_from):
-            self._next_claim = time.monotonic() + min(_CLAIM_EVERY_S, self._claim_after_ms / 1000)
+            self._next_claim = self._clock.monotonic_s() + min(_CLAIM_EVERY_S, self._claim_after_ms / 1000)
         return events
 
-    def _hand_out(self, shard: int, entries: list[Any]) -> list[AnyEvents]:
+    def _hand_out(self, shard: int, entries: Sequence[Entry]) -> list[AnyEvents]:
         # An entry that was deleted while a consumer held it comes without fields, or as nothing on 6.2.
         events: list[Any] = []
         for entry, flat in (entry for entry in entries if entry and entry[1]):
@@ -268,20 +260,13 @@ class EventReader(Generic[AnyEvents]):
         self._handed_out.update((shard, event.entry) for event in events)
         return events
 
-    def _run(self, commands: list[Command]) -> list[Any]:
+    def _run(self, ask: Callable[[], T]) -> T:
+        """Asks, and once more if streams had no group yet."""
         try:
-            return self._shards.transport.run(commands)
+            return ask()
         except ScriptFailed as error:
             if "NOGROUP" not in str(error):
                 raise
         self._shards.join(enumerate(self._keys))
         self._troubles -= 1  # the error hid the other replies: look for the entries they carried
-        return self._shards.transport.run(commands)
-
-
-def _entries(reply: list[Any] | None) -> list[Any]:
-    """The entries of the one stream that was read: [[key, entries]], or flat from a client that speaks RESP3."""
-    if not reply:
-        return []
-    entries: list[Any] = reply[0][1] if isinstance(reply[0], list) else reply[1]
-    return entries
+        return ask()

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from redis_acker.components.batch_bolt import BatchBolt
 from redis_acker.components.bolt import Bolt
 from redis_acker.components.component import Component
 from redis_acker.components.spout import Spout
 from redis_acker.components.tuples import DEFAULT_STREAM, SYSTEM
 from redis_acker.errors import BadTopology
-from redis_acker.topology.routing import Grouping, Kind
+from redis_acker.topology.routing import CustomGrouping, Grouping, Kind
 from redis_acker.topology.topology import ComponentSpec, Topology
 
 
@@ -37,18 +38,47 @@ class BoltDeclarer:
         """All tuples go to the first task."""
         return self._add(component, stream, "global")
 
-    def _add(self, component: str, stream: str, kind: Kind, names: tuple[str, ...] = ()) -> BoltDeclarer:
-        self._spec.inputs.append(Grouping(component, stream, kind, names))
+    def local_or_shuffle(self, component: str, *, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """As shuffle: in a LocalRunner all tasks are in the emitter's process, and on Spark none is known to be."""
+        return self.shuffle(component, stream=stream)
+
+    def direct(self, component: str, *, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """The bolt that emits chooses the task, with emit_direct()."""
+        return self._add(component, stream, "direct")
+
+    def custom(self, component: str, grouping: CustomGrouping, *, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """The grouping chooses the tasks."""
+        if not isinstance(grouping, CustomGrouping):
+            raise BadTopology(
+                f"A custom grouping of {self._spec.name!r} must be an object of a class derived from CustomGrouping, "
+                f"not {grouping!r}."
+            )
+        return self._add(component, stream, "custom", custom=grouping)
+
+    def _add(
+        self,
+        component: str,
+        stream: str,
+        kind: Kind,
+        names: tuple[str, ...] = (),
+        *,
+        custom: CustomGrouping | None = None,
+    ) -> BoltDeclarer:
+        self._spec.inputs.append(Grouping(component, stream, kind, names, custom))
         return self
 
 
 class TopologyBuilder:
     """Collects spouts and bolts; build() checks that they fit together."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, timeout_ms: int | None = None) -> None:
+        """timeout_ms: how long a bolt may have a tuple before its message fails, if that is to be less than the
+        namespace allows."""
         if not isinstance(name, str) or not name:
             raise BadTopology(f"A topology needs a name, not {name!r}.")
-        self._name = name
+        if timeout_ms is not None and not _is_whole(timeout_ms):
+            raise BadTopology(f"timeout_ms of {name!r} must be a whole number of ms from 1, not {timeout_ms!r}.")
+        self._name, self._timeout_ms = name, timeout_ms
         self._components: dict[str, ComponentSpec] = {}
 
     def spout(self, name: str, spout: Spout, *, parallelism: int = 1) -> None:
@@ -64,6 +94,8 @@ class TopologyBuilder:
             raise BadTopology(f"Bolt {name!r} must be an object of a class derived from Bolt, not {bolt!r}.")
         if tick_every_s is not None and not _is_positive(tick_every_s):
             raise BadTopology(f"tick_every_s of {name!r} must be a number of seconds above 0, not {tick_every_s!r}.")
+        if isinstance(bolt, BatchBolt):
+            _check_batches(name, bolt, tick_every_s)
         spec = self._add(name, bolt, parallelism)
         spec.tick_every_s = tick_every_s
         return BoltDeclarer(spec)
@@ -75,7 +107,7 @@ class TopologyBuilder:
             raise BadTopology(f"{SYSTEM!r} is the name of the runner itself: choose another.")
         if name in self._components:
             raise BadTopology(f"There is a component {name!r} already: give each its own name.")
-        if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
+        if not _is_whole(parallelism):
             raise BadTopology(f"The parallelism of {name!r} must be a whole number from 1, not {parallelism!r}.")
         self._components[name] = ComponentSpec(name, component, parallelism)
         return self._components[name]
@@ -84,7 +116,7 @@ class TopologyBuilder:
         """The topology. Raises BadTopology, which names the component and the mistake."""
         # Copied, so that a declarer that is used later does not change what has been checked.
         specs = {name: replace(spec, inputs=list(spec.inputs)) for name, spec in self._components.items()}
-        topology = Topology(self._name, specs)
+        topology = Topology(self._name, specs, self._timeout_ms)
         if not topology.spouts:
             raise BadTopology(f"Topology {self._name!r} has no spout: add one, nothing else brings messages.")
         for spec in specs.values():
@@ -94,6 +126,8 @@ class TopologyBuilder:
                 raise BadTopology(f"Bolt {spec.name!r} listens to nothing: add shuffle(), fields(), all(), global_().")
             for grouping in spec.inputs:
                 _check_input(spec, grouping, specs)
+                if grouping.kind == "direct":
+                    _check_direct(spec, grouping, topology)
         return topology
 
 
@@ -135,6 +169,34 @@ def _check_input(bolt: ComponentSpec, grouping: Grouping, specs: dict[str, Compo
                 f"Bolt {bolt.name!r} groups {upstream.name!r} by field {name!r}, but stream {grouping.stream!r} has "
                 f"the fields {list(fields)}."
             )
+
+
+def _check_direct(bolt: ComponentSpec, grouping: Grouping, topology: Topology) -> None:
+    if topology.components[grouping.component].is_spout:
+        raise BadTopology(
+            f"Bolt {bolt.name!r} listens to {grouping.component!r} with a direct grouping, but a spout does not choose "
+            "tasks: put a bolt in between that does, or use custom()."
+        )
+    kinds = {one.kind for _, one in topology.listeners(grouping.component, grouping.stream)}
+    if len(kinds) > 1:
+        raise BadTopology(
+            f"Stream {grouping.stream!r} of {grouping.component!r} has listeners with groupings {sorted(kinds)}, but "
+            "what is emitted directly goes to one task: let all be direct, or use another stream for the others."
+        )
+
+
+def _check_batches(name: str, bolt: BatchBolt, tick_every_s: float | None) -> None:
+    if not _is_whole(bolt.batch_size):
+        raise BadTopology(f"batch_size of {name!r} must be a whole number from 1, not {bolt.batch_size!r}.")
+    if tick_every_s is not None:
+        raise BadTopology(
+            f"Bolt {name!r} is a BatchBolt and gets no tick tuples: it is given what waits, however little, and holds "
+            "nothing back. Leave out tick_every_s, or derive it from Bolt."
+        )
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
 
 
 def _is_positive(seconds: Any) -> bool:

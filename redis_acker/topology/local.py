@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from redis_acker.components.bolt import Bolt
 from redis_acker.components.component import ComponentCounters
-from redis_acker.driver.driver import DriverOptions
+from redis_acker.components.tuples import Tuple
+from redis_acker.driver.driver import DriverOptions, clock_of
 from redis_acker.store.acker import Acker
 from redis_acker.store.streams import Cause
+from redis_acker.topology.own_timeouts import OwnTimeouts
 from redis_acker.topology.routing import TaskRouter
 from redis_acker.topology.runner import Runner
 from redis_acker.topology.task import BoltTask
@@ -41,14 +42,18 @@ class LocalRunner(Runner):
 
     def __init__(self, topology: Topology, acker: Acker | None, **options: Unpack[DriverOptions]) -> None:
         """acker=None switches tracking off. Every spout gets the options: max_pending, retries, own_timeout_ms,
-        observer, wait_for_lease and, for tests, clock."""
+        observer, wait_for_lease, lease_ms and clock."""
+        clock = clock_of(acker, options.get("clock"))
         self.bolts = {
-            spec.name: [BoltTask(context, partial(spec.copy_for_task, Bolt), acker) for context in spec.tasks]
+            spec.name: [BoltTask(context, partial(spec.copy_for_task, Bolt), acker, clock) for context in spec.tasks]
             for spec in topology.bolts
         }
         """The tasks of each bolt. Each has its copy of the bolt as `bolt`."""
         self._tasks = [task for tasks in self.bolts.values() for task in tasks]
         self._ticking = [(spec.tick_every_s, self.bolts[spec.name]) for spec in topology.bolts if spec.tick_every_s]
+        self._own_timeouts = (
+            OwnTimeouts(acker, topology.timeout_ms / 1000, clock) if acker and topology.timeout_ms else None
+        )
         self._unprepared: list[BoltTask] = []
         """Those of which the log says that their bolt does not come back from prepare()."""
         super().__init__(topology, acker, self.bolts, **options)
@@ -59,7 +64,7 @@ class LocalRunner(Runner):
 
     def _loops(self) -> list[Loop]:
         loops: list[Loop] = [(task.name, task.run) for task in self._tasks]
-        loops += [("ticks", partial(_tick_often, every_s, tasks)) for every_s, tasks in self._ticking]
+        loops += [("ticks", partial(self._tick_often, every_s, tasks)) for every_s, tasks in self._ticking]
         return [*loops, ("flush", self._flush_often)] if self._acker else loops
 
     def _delivered(self) -> int:
@@ -76,7 +81,7 @@ class LocalRunner(Runner):
         return ((task.context.component, task.counters) for task in self._tasks)
 
     def _holders(self, roots: Collection[int]) -> dict[int, Cause]:
-        wanted, found, now_s = set(roots), dict[int, Cause](), time.monotonic()
+        wanted, found, now_s = set(roots), dict[int, Cause](), self._clock.monotonic_s()
         for task in self._tasks:
             name = task.context.component
             for tup, where in task.tuples():
@@ -87,16 +92,20 @@ class LocalRunner(Runner):
 
     def _doing(self, thread: str) -> str:
         for task in self._tasks:
-            tup = task.in_hands()
-            if task.name == thread and tup:
-                return f"it has worked on {tup} for {task.at_work_s():.1f} s"
+            if task.name == thread and (now := task.in_hands()):
+                return f"it has worked on {_shown(now)} for {task.at_work_s():.1f} s"
         return super()._doing(thread)
 
     def _flush_often(self, stop: threading.Event) -> None:
         """Sends what tasks have gathered while they are busy with one tuple for long, and what could not be sent."""
-        while not stop.wait(FLUSH_EVERY_S):
+        while not self._clock.poll(stop, FLUSH_EVERY_S):
             for task in self._tasks:
                 task.flush()
+
+    def _tick_often(self, every_s: float, tasks: list[BoltTask], stop: threading.Event) -> None:
+        while not self._clock.wait_for(stop, every_s):
+            for task in tasks:
+                task.tick()
 
     # -- keeping alive what waits, and finding what hangs --------------------------------------------------------------
 
@@ -109,12 +118,27 @@ class LocalRunner(Runner):
             for tup in task.queue.snapshot():
                 roots.update(tup.anchors)
             if now := task.in_hands():
-                at_work_s = task.at_work_s()
+                at_work_s, anchors = task.at_work_s(), [root for tup in now for root in tup.anchors]
                 if at_work_s < timeout_s * HANDS_SHARE:
-                    roots.update(now.anchors)
+                    roots.update(anchors)
                 elif at_work_s >= timeout_s:
-                    hung.update(now.anchors)
+                    hung.update(anchors)
+        if self._own_timeouts:
+            self._fail_overdue(self._own_timeouts, roots - hung, timeout_s)
         return list(roots - hung)
+
+    def _fail_overdue(self, timeouts: OwnTimeouts, in_work: set[int], timeout_s: float) -> None:
+        alive = in_work | self._extended_since(self._clock.monotonic_s() - timeout_s * HANDS_SHARE)
+        if overdue := timeouts.overdue(self._live_roots.copy(), alive):
+            for task in self._tasks:
+                task.flush()  # what is acked must not fail because its acks wait here
+            timeouts.fail(overdue, self._holders(overdue))
+            self._wake_drivers()
+
+    def _extended_since(self, time_s: float) -> set[int]:
+        """The roots of unfinished tuples that a bolt has extended since then."""
+        tuples = (tup for task in self._tasks for tup, _ in task.tuples() if tup.extended_s > time_s)
+        return {root for tup in tuples for root in tup.anchors}
 
     def _replace_what_hangs(self, timeout_s: float) -> None:
         """Gives a task whose bolt works on a tuple that has timed out by now a new copy of the bolt. One that hangs
@@ -123,21 +147,20 @@ class LocalRunner(Runner):
             if (in_prepare_s := task.in_prepare_s()) >= timeout_s and task not in self._unprepared:
                 self._unprepared.append(task)
                 log.error("Bolt %s is in prepare() for %.1f s, and its queue waits.", task.name, in_prepare_s)
-            tup, at_work_s = task.in_hands(), task.at_work_s()
-            if tup is None or at_work_s < timeout_s:
+            now, at_work_s = task.in_hands(), task.at_work_s()
+            if not now or at_work_s < timeout_s:
                 continue
-            if task.is_over(tup) or (not tup.anchors and at_work_s >= HANGS_AFTER * timeout_s):
+            tracked = [tup for tup in now if tup.anchors]
+            if all(map(task.is_over, tracked)) and (tracked or at_work_s >= HANGS_AFTER * timeout_s):
                 log.error(
                     "Bolt %s hangs: it has worked on %s for %.1f s. A new copy of it takes over its queue.",
                     task.name,
-                    tup,
+                    _shown(now),
                     at_work_s,
                 )
                 task.replace_worker()
                 self._threads.replace(task.name, task.run)
 
 
-def _tick_often(every_s: float, tasks: list[BoltTask], stop: threading.Event) -> None:
-    while not stop.wait(every_s):
-        for task in tasks:
-            task.tick()
+def _shown(tuples: Sequence[Tuple]) -> str:
+    return str(tuples[0]) if len(tuples) == 1 else f"{len(tuples)} tuples"

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import copy
 import zlib
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import count
 from numbers import Number
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from redis_acker.components.component import TaskContext
+from redis_acker.components.component import TaskContext, TaskId
 from redis_acker.components.tuples import Anchors, Tuple
-from redis_acker.errors import BadInput
+from redis_acker.errors import BadInput, BadTopology
 
 if TYPE_CHECKING:
     from redis_acker.topology.topology import Topology
 
-Kind = Literal["shuffle", "fields", "all", "global"]
+Kind = Literal["shuffle", "fields", "all", "global", "direct", "custom"]
+
+
+class CustomGrouping:
+    """Deals out the tuples of a stream as you say. Each task that emits has a copy of its own."""
+
+    def prepare(self, fields: Sequence[str], tasks: int) -> None:
+        """Called once, before the first tuple: the fields of the stream, and how many tasks the bolt has."""
+
+    def choose_tasks(self, values: Sequence[Any]) -> Iterable[int]:
+        """Which tasks get these values, by their numbers from 0; none if nobody is to get them. On Spark it must choose
+        the same for the same values, or for the same values in the same order: a task may run more than once."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -30,9 +43,16 @@ class Grouping:
     kind: Kind
     names: tuple[str, ...] = ()
     """The fields of a fields grouping."""
+    custom: CustomGrouping | None = None
 
-    def dealer(self, fields: Sequence[str], parallelism: int, *, first: int = 0) -> Callable[[Sequence[Any]], range]:
+    def dealer(
+        self, fields: Sequence[str], parallelism: int, *, first: int = 0
+    ) -> Callable[[Sequence[Any]], Iterable[int]]:
         """A function that says which tasks get these values. A shuffle starts with task first."""
+        if self.custom:
+            return _custom_dealer(self.custom, fields, parallelism)
+        if self.kind == "direct":
+            return self._refuse
         if self.kind == "all":
             return lambda values: range(parallelism)
         if self.kind == "global" or (self.kind == "shuffle" and parallelism == 1):
@@ -42,6 +62,9 @@ class Grouping:
             return lambda values: _only(next(turns) % parallelism)
         positions = [fields.index(name) for name in self.names]
         return lambda values: _only(task_of_key([values[position] for position in positions], parallelism))
+
+    def _refuse(self, values: Sequence[Any]) -> Iterable[int]:
+        raise BadInput(f"The listeners of stream {self.stream!r} of {self.component!r} are direct: use emit_direct().")
 
 
 class Inbox(Protocol):
@@ -59,33 +82,46 @@ class TaskRouter:
         self._component = emitter.component
         component = topology.components[emitter.component].component
         self._fields = {stream: tuple(fields) for stream, fields in component.all_streams().items()}
-        self._listeners = {
-            stream: [
-                (inboxes[spec.name], grouping.dealer(fields, spec.parallelism, first=emitter.task))
-                for spec, grouping in topology.listeners(emitter.component, stream)
-            ]
-            for stream, fields in self._fields.items()
-        }
+        self._inboxes = inboxes
+        self._listeners: dict[str, list[tuple[list[TaskId], Callable[[Sequence[Any]], Iterable[int]]]]] = {}
+        self._direct: dict[str, list[TaskId]] = {}
+        for stream, fields in self._fields.items():
+            self._listeners[stream], self._direct[stream] = [], []
+            for spec, grouping in topology.listeners(emitter.component, stream):
+                tasks = [TaskId(spec.name, task) for task in range(spec.parallelism)]
+                dealer = grouping.dealer(fields, spec.parallelism, first=emitter.task)
+                self._listeners[stream].append((tasks, dealer))
+                self._direct[stream] += tasks if grouping.kind == "direct" else []
 
-    def targets(self, stream: str, values: Sequence[Any]) -> list[Inbox]:
+    def direct_tasks(self, stream: str) -> list[TaskId]:
+        return list(self._direct.get(stream, ()))
+
+    def targets(self, stream: str, values: Sequence[Any], to: TaskId | None = None) -> list[TaskId]:
         fields = self._fields.get(stream)
         if fields is None:
             raise BadInput(
                 f"{self._component!r} emits to stream {stream!r}, which it does not declare: it has "
                 f"{list(self._fields)}."
             )
-        if isinstance(values, (str, bytes, Mapping, Set)) or not hasattr(values, "__len__"):
+        if type(values) not in _LISTS and not _is_list(values):
             raise BadInput(f"{self._component!r} emits {values!r}, which is not a list of values: put it into one.")
         if fields and len(fields) != len(values):
             raise BadInput(
                 f"{self._component!r} emits {len(values)} values to stream {stream!r}, which has fields {list(fields)}."
             )
-        return [inboxes[task] for inboxes, deal in self._listeners[stream] for task in deal(values)]
+        if to is None:
+            return [tasks[task] for tasks, deal in self._listeners[stream] for task in deal(values)]
+        if to not in self._direct[stream]:
+            raise BadInput(
+                f"{self._component!r} emits directly to {tuple(to)}, which does not listen to stream {stream!r} with a "
+                f"direct grouping: direct_tasks() has {[tuple(one) for one in self._direct[stream]]}."
+            )
+        return [TaskId(*to)]
 
-    def deliver(self, target: Inbox, values: Sequence[Any], stream: str, anchors: Anchors) -> None:
+    def deliver(self, target: TaskId, values: Sequence[Any], stream: str, anchors: Anchors) -> None:
         self.delivered += 1
-        fields = self._fields[stream]
-        target.put(Tuple(values, fields=fields, anchors=anchors, component=self._component, stream=stream))
+        fields, inbox = self._fields[stream], self._inboxes[target.component][target.task]
+        inbox.put(Tuple(values, fields=fields, anchors=anchors, component=self._component, stream=stream))
 
 
 def task_of_key(key: Sequence[Any], parallelism: int) -> int:
@@ -94,6 +130,36 @@ def task_of_key(key: Sequence[Any], parallelism: int) -> int:
 
 
 _FIRST = range(1)
+_LISTS = frozenset({tuple, list})
+
+
+def _is_list(values: Any) -> bool:
+    return hasattr(values, "__len__") and not isinstance(values, (str, bytes, Mapping, Set))
+
+
+def _custom_dealer(
+    grouping: CustomGrouping, fields: Sequence[str], parallelism: int
+) -> Callable[[Sequence[Any]], list[int]]:
+    try:
+        own = copy.deepcopy(grouping)
+    except Exception as error:
+        raise BadTopology(
+            f"{type(grouping).__name__} cannot be copied for the tasks that emit ({error}): open what it needs in "
+            "prepare(), not before."
+        ) from error
+    own.prepare(fields, parallelism)
+
+    def deal(values: Sequence[Any]) -> list[int]:
+        tasks = list(own.choose_tasks(values))
+        for task in tasks:
+            if type(task) is not int or not 0 <= task < parallelism:
+                raise BadInput(
+                    f"{type(own).__name__}.choose_tasks() chose task {task!r} for {values!r:.200}, but the bolt has "
+                    f"tasks 0 to {parallelism - 1}."
+                )
+        return tasks
+
+    return deal
 
 
 def _only(task: int) -> range:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from redis_acker.components.component import ComponentCounters
 from redis_acker.components.spout import Spout
-from redis_acker.driver.driver import DriverOptions, SpoutDriver
-from redis_acker.errors import AckerError
+from redis_acker.driver.deaths import Trials
+from redis_acker.driver.driver import DriverOptions, SpoutDriver, clock_of
+from redis_acker.errors import AckerError, BadInput, BadTopology
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array
 from redis_acker.store.rotator import Rotator
@@ -53,10 +54,13 @@ class Runner(ABC):
         if unknown:
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {unknown[0]!r}")
         self._acker = acker
-        self._threads = Threads()
+        self._clock = clock_of(acker, options.get("clock"))
+        self._timeout_s = _timeout_s(topology, acker) if acker else 0.0
+        self._threads = Threads(self._clock)
         self._live_roots: set[int] = set()
         """The roots that are pending, as far as the drivers know."""
         self._spouts = [task for spec in topology.spouts for task in spec.tasks]
+        trials = Trials()
         self._spout_routers = [TaskRouter(topology, context, inboxes) for context in self._spouts]
         self.drivers = [
             SpoutDriver(
@@ -68,10 +72,15 @@ class Runner(ABC):
                 holders=self._holders,
                 untracked=self._untracked,
                 live_roots=self._live_roots,
+                trials=trials,
                 **options,
             )
             for context, router in zip(self._spouts, self._spout_routers, strict=True)
         ]
+        self.spouts: dict[str, list[SpoutDriver]] = {spec.name: [] for spec in topology.spouts}
+        """The tasks of each spout. Each has its copy of the spout as `spout`."""
+        for context, driver in zip(self._spouts, self.drivers, strict=True):
+            self.spouts[context.component].append(driver)
         self._threads.stop.wakers.append(self._wake_drivers)
 
     # -- what subclasses add ---------------------------------------------------------------------------------------
@@ -126,14 +135,33 @@ class Runner(ABC):
     def wait_until_idle(self, *, timeout_s: float | None = None) -> bool:
         """Waits until the sources are exhausted and every message is completed or dead. False after timeout_s, or if
         the run ends earlier. Raises the error that ended the run."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = math.inf if timeout_s is None else self._clock.monotonic_s() + timeout_s
         while True:
             self._threads.raise_error()
             if not self._threads.has_failed and self._is_idle():
                 return True
-            if self._threads.stop.is_set() or (deadline is not None and time.monotonic() > deadline):
+            left_s = deadline - self._clock.monotonic_s()
+            if self._threads.stop.is_set() or left_s <= 0:
                 return False
-            time.sleep(_IDLE_S)
+            self._clock.poll(self._threads.stop, _IDLE_S, left_s)
+
+    def pause(self, spout: str) -> None:
+        """Pauses all tasks of a spout: no new messages and no replays; what is pending goes on. The store keeps it, so
+        that it also holds for the next run, until resume() or `redis-acker resume`."""
+        for driver in self._drivers_of(spout):
+            driver.switch.pause()
+
+    def resume(self, spout: str) -> None:
+        for driver in self._drivers_of(spout):
+            driver.switch.resume()
+
+    def _drivers_of(self, spout: str) -> list[SpoutDriver]:
+        pairs = zip(self._spouts, self.drivers, strict=True)
+        found = [driver for context, driver in pairs if spout in (context.component, driver.name)]
+        if not found:
+            names = sorted({context.component for context in self._spouts})
+            raise BadInput(f"This topology has no spout {spout!r}: it has {names}.")
+        return found
 
     def counters(self) -> dict[str, ComponentCounters]:
         """What each component has done so far."""
@@ -175,10 +203,9 @@ class Runner(ABC):
 
     def _extend_often(self, acker: Acker, stop: threading.Event) -> None:
         """Keeps messages from timing out while they wait in this process, or bolts work on them."""
-        timeout_s = acker.settings.timeout_ms / 1000
-        while not stop.wait(timeout_s / EXTENDS_PER_TIMEOUT):
-            roots = self._roots_in_work(timeout_s)
+        while not self._clock.wait_for(stop, self._timeout_s / EXTENDS_PER_TIMEOUT):
             try:
+                roots = self._roots_in_work(self._timeout_s)
                 if len(roots):
                     acker.extend(roots)
             except AckerError as error:
@@ -192,3 +219,15 @@ class Runner(ABC):
         finished = self._finished()
         idle = all(driver.is_idle() for driver in self.drivers)
         return idle and finished == self._delivered()
+
+
+def _timeout_s(topology: Topology, acker: Acker) -> float:
+    """That of the topology, or else of the namespace."""
+    longest_ms = acker.settings.timeout_ms
+    if topology.timeout_ms is not None and topology.timeout_ms > longest_ms:
+        raise BadTopology(
+            f"timeout_ms={topology.timeout_ms} of topology {topology.name!r} is longer than the {longest_ms} ms of "
+            f"namespace {acker.namespace!r}, after which the store fails a message anyway: choose less, or a namespace "
+            "with a longer timeout."
+        )
+    return (topology.timeout_ms or longest_ms) / 1000

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+from redis_acker.clock import Clock
+from redis_acker.components.batch_bolt import BatchBolt, execute_batch
 from redis_acker.components.bolt import AckBuffer, Bolt, OutputCollector, execute, prepare
 from redis_acker.components.component import ComponentCounters, TaskContext
 from redis_acker.components.tuples import SYSTEM, Tuple
 from redis_acker.errors import ServerUnavailable, traceback_of
 from redis_acker.store.acker import Acker
+from redis_acker.store.streams import Cause
 from redis_acker.topology.held import HeldTuples
 from redis_acker.topology.routing import TaskRouter
+from redis_acker.topology.task_queue import TaskQueue
 
-FLUSH_AFTER = 500
-"""Acks and fails that a task gathers before it sends them; when it has nothing else to do, it sends them at once."""
+FLUSH_AFTER = 1000
+"""Tuples that a task works on before it sends its acks and fails; when it has nothing else to do, it sends them at
+once."""
 
 QUEUED = "it has waited in the queue of {name} for {age_s:.1f} s"
 HELD = "{name} was given it {age_s:.1f} s ago and has neither acked nor failed it"
@@ -31,10 +34,11 @@ class BoltTask:
     """A queue of tuples, and a copy of the bolt that works on them in a thread of its own. If that hangs, another copy
     goes on with the queue."""
 
-    def __init__(self, context: TaskContext, new_bolt: Callable[[], Bolt], acker: Acker | None) -> None:
+    def __init__(self, context: TaskContext, new_bolt: Callable[[], Bolt], acker: Acker | None, clock: Clock) -> None:
         self.context = context
         self.name = f"{context.component}/{context.task}"
-        self.queue = TaskQueue(is_tracked=acker is not None)
+        self.queue = TaskQueue(clock, is_tracked=acker is not None)
+        self.now_s = clock.monotonic_s
         self.put = self.queue.put
         self.buffer = AckBuffer(acker)
         self._new_bolt = new_bolt
@@ -50,7 +54,11 @@ class BoltTask:
         live_roots: a tuple none of whose roots is among them is not worked on. on_progress is called when messages have
         come to their end here, or there is room for others outside any tree."""
         self._new_router, self._live_roots, self.on_progress = new_router, live_roots, on_progress
-        self._workers.append(Worker(self, self._new_bolt(), self._new_router()))
+        self._workers.append(self._new_worker())
+
+    def _new_worker(self) -> Worker:
+        bolt, router = self._new_bolt(), self._new_router()
+        return BatchWorker(self, bolt, router) if isinstance(bolt, BatchBolt) else Worker(self, bolt, router)
 
     @property
     def bolt(self) -> Bolt:
@@ -95,18 +103,18 @@ class BoltTask:
         """Tuples out of its queue that it is done with."""
         return sum(worker.finished() for worker in self._workers)
 
-    def in_hands(self) -> Tuple | None:
-        """The tuple that its worker works on."""
+    def in_hands(self) -> Sequence[Tuple]:
+        """What its worker works on: a tuple, many if it is a BatchBolt, or none."""
         return self._workers[-1].now
 
     def at_work_s(self) -> float:
-        """How long its worker has worked on that tuple, or since the bolt extended one."""
-        return time.monotonic() - self._workers[-1].sign_of_life_s
+        """How long its worker has worked on that, or since the bolt extended a tuple."""
+        return self.now_s() - self._workers[-1].sign_of_life_s
 
     def in_prepare_s(self) -> float:
         """How long its worker has been in prepare(); 0 if it is not."""
         since_s = self._workers[-1].in_prepare_since_s
-        return time.monotonic() - since_s if since_s else 0.0
+        return self.now_s() - since_s if since_s else 0.0
 
     def is_over(self, tup: Tuple) -> bool:
         """Whether every tree that the tuple is in has come to its end; never of one that is in none."""
@@ -120,28 +128,29 @@ class BoltTask:
         for worker in self._workers:
             for tup in worker.held.all():
                 yield tup, HELD
-            if (now := worker.now) and not now.outcome:
-                yield now, IN_HANDS
+            for tup in worker.now:
+                if not tup.outcome:
+                    yield tup, IN_HANDS
 
     def replace_worker(self) -> None:
         """Gives up the worker, which hangs, for one with a fresh copy of the bolt. run() has to be called again."""
-        worker = Worker(self, self._new_bolt(), self._new_router())
+        worker = self._new_worker()
         self._workers[-1].is_replaced = True
         self._workers.append(worker)
 
 
 class Worker:
-    """A copy of the bolt in a thread, and the tuple in its hands."""
+    """A copy of the bolt in a thread, and what is in its hands."""
 
     def __init__(self, task: BoltTask, bolt: Bolt, router: TaskRouter) -> None:
         self._task, self.bolt, self.router = task, bolt, router
         self._collector = _WorkerCollector(self, task.context.component, router, task.buffer)
         self.counters = self._collector.counters
         self.held = HeldTuples()
-        self.now: Tuple | None = None
+        self.now: Sequence[Tuple] = ()
         self.sign_of_life_s = self.in_prepare_since_s = 0.0
         self.is_replaced = False
-        self._taken = 0
+        self._taken, self._flush_at = 0, FLUSH_AFTER
         self._made_room = 0
 
     def finished(self) -> int:
@@ -149,30 +158,36 @@ class Worker:
         return self._taken if self.is_replaced else self.counters.executed + self.counters.skipped
 
     def run(self, stop: threading.Event) -> None:
-        task, take = self._task, self._task.queue.take
-        self.in_prepare_since_s = time.monotonic()
+        task = self._task
+        self.in_prepare_since_s = task.now_s()
         prepare(self.bolt, task.context, self._collector)
         self.in_prepare_since_s = 0.0
         try:
             while not (stop.is_set() or self.is_replaced):
                 try:
-                    tup = take()
+                    tup = self._take()
                 except IndexError:
                     self._rest(stop)
                     continue
-                self._taken += 1
-                if tup.anchors.edges:
-                    if task.is_over(tup):
-                        self.counters.skipped += 1
-                        continue
-                else:
-                    self._make_room(tup)
-                self._execute(tup)
-                if len(task.buffer) >= FLUSH_AFTER:
+                if tup is not None:
+                    self._execute(tup)
+                if self._taken >= self._flush_at:
+                    self._flush_at = self._taken + FLUSH_AFTER
                     task.flush()
             self.bolt.cleanup()
         finally:
             task.flush()
+
+    def _take(self) -> Tuple | None:
+        """The next tuple; None if there is nothing to do for it. Raises IndexError if the queue is empty."""
+        tup = self._task.queue.take()
+        self._taken += 1
+        if not tup.anchors.edges:
+            self._make_room(tup)
+        elif self._task.is_over(tup):
+            self.counters.skipped += 1
+            return None
+        return tup
 
     def _rest(self, stop: threading.Event) -> None:
         self._task.flush()
@@ -191,14 +206,44 @@ class Worker:
             self._made_room = 0
             self._task.on_progress()
 
+    def show_life(self) -> None:
+        self.sign_of_life_s = self._task.now_s()
+
     def _execute(self, tup: Tuple) -> None:
-        self.sign_of_life_s = tup.since_s = time.monotonic()
-        self.now = tup
-        execute(self.bolt, self._collector, tup)
+        self.sign_of_life_s = tup.since_s = self._task.now_s()
+        self.now = (tup,)
+        try:
+            execute(self.bolt, self._collector, tup)
+        except BaseException as error:
+            # The run ends, and this tuple alone is at fault: what waits is tried again, which is no attempt at it.
+            if not tup.outcome:
+                self._collector.fail(tup, f"it ends the run: {Cause.of(self._task.name, error).error}")
+            raise
         if not tup.outcome:
             self.held.add(tup)
-        self.now = None
+        self.now = ()
         self.counters.executed += 1
+
+
+class BatchWorker(Worker):
+    """Gives a BatchBolt all that waits in the queue, up to its batch_size."""
+
+    def _execute(self, tup: Tuple) -> None:
+        assert isinstance(self.bolt, BatchBolt)
+        batch = [tup]
+        try:
+            while len(batch) < self.bolt.batch_size:
+                if (another := self._take()) is not None:
+                    batch.append(another)
+        except IndexError:
+            pass  # no more wait
+        self.show_life()
+        for one in batch:
+            one.since_s = self.sign_of_life_s
+        self.now = batch
+        execute_batch(self.bolt, self._collector, list(batch))
+        self.now = ()
+        self.counters.executed += len(batch)
 
 
 class _WorkerCollector(OutputCollector):
@@ -209,53 +254,7 @@ class _WorkerCollector(OutputCollector):
         self._worker = worker
 
     def extend(self, tup: Tuple) -> int:
-        self._worker.sign_of_life_s = time.monotonic()
-        return super().extend(tup)
-
-
-class TaskQueue:
-    """Tuples that wait for a task. Any thread puts, one takes."""
-
-    def __init__(self, *, is_tracked: bool) -> None:
-        """is_tracked=False: none of the tuples is in a tree."""
-        self._tuples: deque[Tuple] = deque()
-        self.take = self._tuples.popleft
-        """The next tuple. Raises IndexError if there is none."""
-        self._wake = threading.Event()
-        self._is_waited_for = False
-        self._is_tracked = is_tracked
-        self._counting = threading.Lock()
-        self._loose = 0
-
-    @property
-    def untracked(self) -> int:
-        """How many tuples are in no tree."""
-        return self._loose if self._is_tracked else len(self._tuples)
-
-    def put(self, tup: Tuple) -> None:
-        tup.since_s = time.monotonic()
-        if self._is_tracked and not tup.anchors.edges:
-            self.count_loose(1)
-        self._tuples.append(tup)
-        if self._is_waited_for:  # looked at after the append, as the other side looks after it says that it waits
-            self._wake.set()
-
-    def count_loose(self, change: int) -> None:
-        """Whoever takes a tuple that is in no tree calls it with -1."""
-        if self._is_tracked:
-            with self._counting:
-                self._loose += change
-
-    def wait(self, stop: threading.Event) -> None:
-        """Waits for a tuple, or for wake()."""
-        self._wake.clear()
-        self._is_waited_for = True
-        if not (self._tuples or stop.is_set()):
-            self._wake.wait()
-        self._is_waited_for = False
-
-    def wake(self) -> None:
-        self._wake.set()
-
-    def snapshot(self) -> Iterator[Tuple]:
-        return iter(self._tuples.copy())
+        pending = super().extend(tup)
+        self._worker.show_life()
+        tup.extended_s = self._worker.sign_of_life_s
+        return pending

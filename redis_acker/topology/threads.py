@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from redis_acker.clock import Clock, Signal
 from redis_acker.errors import BadInput, traceback_of
 
 Loop = tuple[str, Callable[[threading.Event], object]]
@@ -15,24 +16,11 @@ Loop = tuple[str, Callable[[threading.Event], object]]
 log = logging.getLogger(__name__)
 
 
-class StopSignal(threading.Event):
-    """Also wakes those who wait for something else."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wakers: list[Callable[[], object]] = []
-
-    def set(self) -> None:
-        super().set()
-        for wake in self.wakers:
-            wake()
-
-
 class Threads:
     """Threads that belong together."""
 
-    def __init__(self) -> None:
-        self.stop = StopSignal()
+    def __init__(self, clock: Clock) -> None:
+        self.stop, self._clock = Signal(), clock
         self._threads: list[threading.Thread] = []
         self._error: BaseException | None = None
         self._raised = False
@@ -53,9 +41,9 @@ class Threads:
     def join(self, timeout_s: float) -> list[str]:
         """Ends the threads and waits for them. Returns the names of those that do not end."""
         self.stop.set()
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = self._clock.monotonic_s() + timeout_s
         for thread in self._threads:
-            thread.join(max(0.0, deadline_s - time.monotonic()))
+            self._clock.join(thread, max(0.0, deadline_s - self._clock.monotonic_s()))
         return [thread.name for thread in self._threads if thread.is_alive()]
 
     def raise_error(self) -> None:
@@ -69,7 +57,7 @@ class Threads:
         return self._error is not None
 
     def _thread(self, name: str, loop: Callable[[threading.Event], object]) -> threading.Thread:
-        return threading.Thread(target=self._guard, args=(name, loop), name=name, daemon=True)
+        return self._clock.thread(name, partial(self._guard, name, loop))
 
     def _guard(self, name: str, loop: Callable[[threading.Event], object]) -> None:
         try:

@@ -52,6 +52,8 @@ class Topology:
 
     name: str
     components: dict[str, ComponentSpec]
+    timeout_ms: int | None = None
+    """How long a bolt may have a tuple; None: as long as the namespace says."""
 
     @property
     def spouts(self) -> list[ComponentSpec]:

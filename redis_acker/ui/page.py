@@ -25,6 +25,7 @@ class Page:
         self._poller = poller
         self._shown = -1
         ui.add_css(CSS)
+        ui.colors(primary="#1f62ab", negative="#b3261e", positive="#1d7a3e")  # white text is readable on them
         desk = Desk(poller, rights)
         self._dark = ui.dark_mode(None)
         with ui.element("header").classes("top"):
@@ -37,7 +38,7 @@ class Page:
         self._banner = text("p").classes("banner").props('role=alert data-part="banner"').style("margin: 0")
         self._banner.set_visibility(False)
         self._tiles, self._charts, self._map = Tiles(), Charts(), RotatingMap()
-        self._tables = Tables()
+        self._tables = Tables(desk)
         RootStory(desk)
         self._letters = Letters(desk)
         ui.timer(REFRESH_S, self._update)

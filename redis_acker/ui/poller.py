@@ -14,6 +14,7 @@ from redis_acker.errors import AckerError, ServerUnavailable
 from redis_acker.store.stats import LATENCY_BOUNDS_MS, Latency
 from redis_acker.views.failures import FailureGroup, read_failures
 from redis_acker.views.overview import Overview, Rates, rates, read_overview
+from redis_acker.views.runs import RunView, read_runs
 
 if TYPE_CHECKING:
     from redis_acker.store.acker import Acker
@@ -23,6 +24,9 @@ EVERY_S = 2.0
 
 KEPT = 150
 """Readings that the charts show: five minutes."""
+
+MOST_RUNS = 20
+"""Spark runs that are read."""
 
 LATENCY_OVER = 30
 """Readings over which latencies are counted: one minute."""
@@ -55,6 +59,8 @@ class Reading:
     latency: Latency = NO_LATENCY
     """Of all spouts, over the last minute."""
     failures: tuple[FailureGroup, ...] = ()
+    runs: tuple[RunView, ...] = ()
+    """Spark runs whose tasks keep the books."""
     points: tuple[Point, ...] = ()
     away: str | None = None
     """Why the store cannot be read; None while it can."""
@@ -96,6 +102,7 @@ class Poller:
             acker = self._open()
             view = read_overview(acker, most_blocks=0)
             failures = tuple(read_failures(acker, view.spouts))
+            runs = tuple(read_runs(acker, most=MOST_RUNS))
         except AckerError as error:
             if not before.away:
                 log.error("The store cannot be read: %s", error)
@@ -113,6 +120,7 @@ class Poller:
             speeds,
             self._latencies[-1].since(self._latencies[0]),
             failures,
+            runs,
             tuple(self._points),
         )
 

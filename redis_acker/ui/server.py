@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 from fastapi import FastAPI
 from nicegui import Client, ui
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from redis_acker.errors import BadInput
 from redis_acker.ui.elements import text
@@ -32,8 +33,24 @@ MOST_CONNECTIONS = 4 * MOST_PAGES
 _CHATTY = ("uvicorn", "uvicorn.error", "nicegui")
 """Loggers that say much that is no news."""
 
+SILENT_S = 20.0
+"""A connection that has not asked for anything by then is closed."""
+
 _STOP_S = 3
 """How long open pages may take to be closed."""
+
+
+class _Impatient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """Closes a connection whose first request does not come, or does not end."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(SILENT_S, self._close_if_silent)
+
+    def _close_if_silent(self) -> None:
+        is_web_socket = self.transport.get_protocol() is not self
+        if self.cycle is None and not (is_web_socket or self.transport.is_closing()):
+            self.transport.close()
 
 
 class PageServer:
@@ -69,6 +86,7 @@ class PageServer:
         )
         config = uvicorn.Config(
             Guard(app, hosts=(*LOOPBACK, name, *hosts)),
+            http=_Impatient,
             log_config=None,
             access_log=False,
             server_header=False,

@@ -46,7 +46,7 @@ class RootStory:
             self._root = root_of(self._input.value or "")
         except BadInput as error:
             self._root = None
-            self._show([("", str(error))], [])
+            self._show([("mistake", str(error))], [])
             return
         await self._look_again()
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from nicegui import ui
 
+from redis_acker.ui.desk import Desk
 from redis_acker.ui.elements import Grid, panel, text
+from redis_acker.ui.pauses import Pauses
 from redis_acker.ui.poller import Reading
-from redis_acker.views.overview import Overview
+from redis_acker.views.overview import Overview, SpoutView
+from redis_acker.views.runs import RunView
 from redis_acker.views.texts import Cell, byte_size, duration, moment
 
 MOST_ROWS = 100
@@ -16,18 +19,20 @@ MOST_ROWS = 100
 class Tables:
     """Everything that is a list."""
 
-    def __init__(self) -> None:
+    def __init__(self, desk: Desk) -> None:
         with panel("Spouts"):
             self._spouts = Grid(
                 "Spouts",
                 [
                     ("spout", False),
+                    ("lag", True),
                     *((name, True) for name in ("pending", "init", "completed", "failed", "timeout", "replayed")),
                     *((name, True) for name in ("retries", "dead", "unread")),
                     ("driver", False),
                 ],
             )
             self._more = text("p").classes("muted")
+            self._pauses = Pauses(desk) if desk.rights.allows_actions else None
         with panel("Failures by component and error", note="Of messages that are not complete by now."):
             columns = ("spout", False), ("reason", False), ("component", False), ("error", False)
             self._failures = Grid("Failures", [*columns, ("roots", True), ("last", False)])
@@ -42,7 +47,8 @@ class Tables:
                     [("server", False), ("version", False), ("memory", True), ("of", True), ("ping", True)],
                 )
         with panel("Spark runs"):
-            self._runs = Grid("Spark runs", [("spout", False), ("done", True), ("roots", True), ("progress", True)])
+            numbers = ((name, True) for name in ("done", "failed", "in work"))
+            self._runs = Grid("Spark runs", [("spout", False), *numbers, ("progress", False), ("driver", False)])
             self._no_runs = text("p", "None in progress.").classes("muted")
 
     def show(self, reading: Reading) -> None:
@@ -76,16 +82,20 @@ class Tables:
             ]
         )
         self._no_failures.set_visibility(not reading.failures)
-        runs = [one for one in view.spouts if one.run_roots is not None]
-        self._runs.show([_run(one.name, one.run_roots or 0, one.stats.pending) for one in runs[:MOST_ROWS]])
+        runs = [_run_of(one) for one in view.spouts if one.run_roots is not None]
+        runs += map(_booked_run, reading.runs)
+        self._runs.show(runs[:MOST_ROWS])
         self._no_runs.set_visibility(not runs)
 
     def _show_spouts(self, view: Overview) -> None:
         busiest = sorted(view.spouts, key=lambda one: (-one.stats.pending, one.name))[:MOST_ROWS]
+        if self._pauses:
+            self._pauses.show(view)
         self._spouts.show(
             [
                 (
-                    *(one.name, one.stats.pending, one.stats.initialised, one.stats.completed, one.stats.failed),
+                    *(f"{one.name} (paused)" if one.paused_ms is not None else one.name, one.lag),
+                    *(one.stats.pending, one.stats.initialised, one.stats.completed, one.stats.failed),
                     *(one.stats.timeout, one.stats.replayed, one.retries, one.dead),
                     *(one.unread_completions + one.unread_failures, one.driver),
                 )
@@ -96,7 +106,18 @@ class Tables:
         self._more.set_text(f"The {MOST_ROWS} busiest of {count:,}." if count > MOST_ROWS else "")
 
 
-def _run(spout: str, roots: int, pending: int) -> tuple[Cell, ...]:
-    """The run holds the lease of its spout, so all that is pending there is the run's."""
+def _run_of(spout: SpoutView) -> tuple[Cell, ...]:
+    """Of a run whose driver keeps the books. It holds the lease of its spout, so all that is pending there is its."""
+    roots, pending = spout.run_roots or 0, spout.stats.pending
     done = max(0, roots - pending)
-    return spout, done, roots, f"{100 * done // max(roots, 1)}%"
+    return spout.name, done, None, pending, f"{100 * done // max(roots, 1)}% of {roots:,}", _driver(spout.driver)
+
+
+def _booked_run(run: RunView) -> tuple[Cell, ...]:
+    """Of a run whose tasks keep the books: how many messages there are is not known before the end."""
+    partitions = f"{run.ended:,} of {run.about.partitions or run.seen:,} partitions"
+    return run.about.spout, run.done, run.failed, run.in_work, partitions, _driver(run.driver)
+
+
+def _driver(holder: str | None) -> str:
+    return "gone" if holder is None else "alive"

@@ -5,19 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from redis_acker.errors import Unreadable
 from redis_acker.store.heads import read_head
 from redis_acker.store.ids import spout_of
-from redis_acker.store.keys import ShardKeys
 from redis_acker.store.namespace import StoredSettings
 from redis_acker.store.packed import age_ms
 from redis_acker.store.shards import Shards
+from redis_acker.store.spout_states import SpoutState, SpoutStates
 from redis_acker.store.stats import Latency, ShardStats, SpoutStats, Stats, read_stats
-from redis_acker.store.transport import Command, ms_of
 from redis_acker.views.servers import ServerView, read_servers
 
 if TYPE_CHECKING:
@@ -51,6 +48,10 @@ class SpoutView:
     """Time until that lease ends, unless it is renewed; 0 without a lease."""
     run_roots: int | None
     """Roots of the Spark run in progress; None if there is none."""
+    paused_ms: int | None
+    """Since when it is paused, by the server's clock; None if it is not."""
+    lag: int | None
+    """Messages that wait in its source; None if nobody drives it, or its driver cannot tell."""
 
     @property
     def name(self) -> str:
@@ -169,33 +170,19 @@ def rates(before: Overview, after: Overview) -> dict[str, Rates]:
 
 def _spouts(
     shards: Shards, numbers: dict[str, int]
-) -> dict[str, tuple[int, int, int, int, str | None, int, int | None]]:
+) -> dict[str, tuple[int, int, int, int, str | None, int, int | None, int | None, int | None]]:
     """Of each spout: entries in its completion and failure streams, messages that wait for a retry, dead letters, who
-    drives it, for how many ms more, and the roots of its Spark run. All in one go: there may be thousands of spouts."""
-    first = shards.keys[0]
-    commands = [
-        command
-        for number in numbers.values()
-        for command in (
-            Command(0, ("HLEN", first.retries(number))),
-            Command(0, ("HLEN", first.dead(number))),
-            Command(0, ("GET", first.lease(number))),
-            Command(0, ("PTTL", first.lease(number))),
-            Command(0, ("GET", first.run(number))),
-            *(Command(shard, ("XLEN", keys.completions(number))) for shard, keys in enumerate(shards.keys)),
-            *(Command(shard, ("XLEN", keys.failures(number))) for shard, keys in enumerate(shards.keys)),
-        )
-    ]
-    replies = iter(shards.transport.run(commands))
-    found = {}
-    for name in numbers:
-        retries, dead, holder, left_ms, run, *lengths = islice(replies, 5 + 2 * len(shards))
-        completions, failures = sum(lengths[: len(shards)]), sum(lengths[len(shards) :])
-        driver = None if holder is None else holder.decode(errors="replace")
-        lease_ms = max(0, int(left_ms)) if driver else 0
-        numbers_of_run = [] if run is None else run[:100].split()  # first sequence, count, block size
+    drives it, for how many ms more, the roots of its Spark run, since when it is paused, its lag."""
+    found, states = {}, SpoutStates(shards).all()
+    for (name, number), facts in zip(numbers.items(), shards.facts(list(numbers.values())), strict=True):
+        driver = None if facts.holder is None else facts.holder.decode(errors="replace")
+        lease_ms = max(0, facts.lease_ms) if driver else 0
+        numbers_of_run = [] if facts.run is None else facts.run[:100].split()  # first sequence, count, block size
         run_roots = int(numbers_of_run[1]) if len(numbers_of_run) == 3 and numbers_of_run[1].isdigit() else None
-        found[name] = (completions, failures, int(retries), int(dead), driver, lease_ms, run_roots)
+        state = states.get(number, SpoutState())
+        lag = state.lag if driver else None
+        counts = (facts.completions, facts.failures, facts.retries, facts.dead)
+        found[name] = (*counts, driver, lease_ms, run_roots, state.paused_ms, lag)
     return found
 
 
@@ -203,20 +190,15 @@ def _buckets(acker: Acker) -> list[tuple[int, tuple[int, ...], int, int]]:
     """For each shard: ms until its rotation is due, the sizes of its buckets, a bound for the age of its oldest, the
     size of its quarantine."""
     tick_ms = acker.settings.tick_ms
-    turned = acker.shards.each("HGET", lambda keys: keys.meta, "turned_ms")
-    times = map(ms_of, acker.shards.each("TIME"))
-    sizes = [
-        acker.shards.each("HLEN", partial(ShardKeys.heads, bucket=bucket))
-        for bucket in range(acker.settings.buckets + 1)
-    ]
-    aside = acker.shards.each("HLEN", lambda keys: keys.quarantine)
+    turned, times, aside = acker.shards.turned_ms(), acker.shards.times_ms(), acker.shards.quarantine_sizes()
+    sizes = [acker.shards.bucket_sizes(bucket) for bucket in range(acker.settings.buckets + 1)]
     found = []
     for turned_ms, now_ms, quarantined, *blocks in zip(turned, times, aside, *sizes, strict=True):
-        since_ms = now_ms - int(turned_ms or now_ms)
+        since_ms = now_ms - (turned_ms or now_ms)
         oldest = max((bucket for bucket, size in enumerate(blocks) if size), default=None)
         # What is in bucket b now was in the nursery at most b ticks before the last rotation.
         at_most_ms = 0 if oldest is None else max(0, since_ms) + oldest * tick_ms
-        found.append((tick_ms - since_ms, tuple(map(int, blocks)), at_most_ms, int(quarantined)))
+        found.append((tick_ms - since_ms, tuple(blocks), at_most_ms, quarantined))
     return found
 
 

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 import redis
 
-from redis_acker.errors import AckerError, ServerUnavailable
+from redis_acker.errors import AckerError, ServerUnavailable, Unreadable
 from redis_acker.store.connect import Target, open_servers
-from redis_acker.store.keys import ShardKeys, key_prefix
+from redis_acker.store.hashes import number_of
+from redis_acker.store.keys import MAX_SHARDS, ShardKeys, key_prefix
 from redis_acker.store.transport import TROUBLE, denied, is_denied, ms_of, unavailable
 
 PATIENCE_MS = 5_000
@@ -125,7 +126,12 @@ class Probe:
         for shard in range(self._servers.count()):
             shards, servers = self._ask(shard, "HMGET", self._keys(shard).meta, "shards", "servers")
             if shards is not None:
-                return int(shards), int(servers)
+                if not 0 < number_of(shards) <= MAX_SHARDS:
+                    raise Unreadable(
+                        f"Namespace {self._namespace!r} has shards={shards[:30]!r}, so another program wrote to it: "
+                        "write the settings back, or use another namespace."
+                    )
+                return number_of(shards), number_of(servers)
         return None, 0
 
     def _one_of_each_server(self, shards: int) -> list[int]:
@@ -169,8 +175,8 @@ class Probe:
         if timeout_ms is None:
             return f"Shard {shard} is missing: its server has lost its data."
         now_ms = ms_of(self._ask(shard, "TIME"))
-        tick_ms = -(-int(timeout_ms) // (int(buckets) - 1))
-        late_ms = now_ms - int(turned_ms or now_ms) - tick_ms
+        tick_ms = -(-number_of(timeout_ms) // max(1, number_of(buckets) - 1))
+        late_ms = now_ms - (number_of(turned_ms) or now_ms) - tick_ms
         if is_overdue(-late_ms, tick_ms):
             return f"Shard {shard} was due to rotate {late_ms / 1000:,.0f} s ago: no rotator runs, or its drain hangs."
         return None

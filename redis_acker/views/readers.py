@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redis_acker.store.streams import Kind
 
@@ -36,29 +36,9 @@ def _stream(acker: Acker, name: str, number: int, kind: Kind) -> StreamView:
     lengths = acker.shards.unread(kind, number)
     ages: list[int] = []
     idles: list[int] = []
-    for shard, keys in enumerate(acker.shards.keys):
-        if lengths[shard]:
-            key = keys.stream(kind, number)
-            ages += _age_of_first(acker, shard, key)
-            idles += _idle_times(acker, shard, key)
+    for shard, length in enumerate(lengths):
+        first_ms = acker.shards.first_entry_ms(kind, number, shard) if length else None
+        if first_ms is not None:
+            ages.append(max(0, acker.shards.time_ms(shard) - first_ms))
+            idles += acker.shards.readers_idle_ms(kind, number, shard)
     return StreamView(name, kind, sum(lengths), max(ages, default=None), min(idles, default=None))
-
-
-def _age_of_first(acker: Acker, shard: int, key: str) -> list[int]:
-    first = acker.shards.ask(shard, "XRANGE", key, "-", "+", "COUNT", 1)
-    now_ms = acker.shards.time_ms(shard)
-    return [max(0, now_ms - int(entry.partition(b"-")[0])) for entry, _ in first]
-
-
-def _idle_times(acker: Acker, shard: int, key: str) -> list[int]:
-    """For every reader, the time since it last asked."""
-    idles: list[int] = []
-    for group in _dicts(acker.shards.ask(shard, "XINFO", "GROUPS", key)):
-        consumers = _dicts(acker.shards.ask(shard, "XINFO", "CONSUMERS", key, group[b"name"]))
-        idles += [int(consumer[b"idle"]) for consumer in consumers]
-    return idles
-
-
-def _dicts(reply: list[Any]) -> list[dict[bytes, Any]]:
-    """Flat lists of RESP2, or maps of RESP3, as dicts."""
-    return [one if isinstance(one, dict) else dict(zip(one[::2], one[1::2], strict=True)) for one in reply]

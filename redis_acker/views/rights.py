@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import redis
 
-from redis_acker.store.keys import ShardKeys
-from redis_acker.store.roles import ROLES, Role
+from redis_acker.store.roles import ROLES
 from redis_acker.views.servers import ask
 
 _K = "<key>"
@@ -28,6 +27,7 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "pexpire": (_K, "1"),
     "ping": (),
     "rename": (_K, _K),
+    "script|exists": ("0" * 40,),
     "script|load": ("return 1",),
     "select": ("0",),
     "set": (_K, "v"),
@@ -63,25 +63,20 @@ def missing_rights(client: redis.Redis, namespace: str) -> dict[str, list[str]] 
     None if the server does not say: it is older than Redis 7.0, or the user may not ask.
     """
     user = ask(client, "ACL", "WHOAMI")
-    if user is None or _allows(client, _text(user), "ping", namespace) is None:
+    if user is None or _allows(client, _text(user), "ping", "") is None:
         return None
-    needed = {name: _commands(role, namespace) for name, role in ROLES.items()}
-    missing = {
-        command
-        for command in {command for commands in needed.values() for command in commands}
-        if _allows(client, _text(user), command, namespace) is False
+    needed = {
+        name: [use for use in role.uses(namespace) if use[0] not in _NOT_NEEDED_EVERYWHERE]
+        for name, role in ROLES.items()
     }
-    return {name: [command for command in commands if command in missing] for name, commands in needed.items()}
+    missing = {
+        use for use in {use for uses in needed.values() for use in uses} if _allows(client, _text(user), *use) is False
+    }
+    return {name: [use[0] for use in uses if use in missing] for name, uses in needed.items()}
 
 
-def _commands(role: Role, namespace: str) -> list[str]:
-    allowed = {rule[1:] for rule in role.rules(namespace) if rule.startswith("+")}
-    return sorted(allowed.difference(_NOT_NEEDED_EVERYWHERE))
-
-
-def _allows(client: redis.Redis, user: str, command: str, namespace: str) -> bool | None:
+def _allows(client: redis.Redis, user: str, command: str, key: str) -> bool | None:
     """None: the server cannot judge it."""
-    key = ShardKeys(namespace, 0, 0).meta
     arguments = [key if word == _K else word for word in _ARGUMENTS.get(command, (_K,))]
     answer = ask(client, "ACL", "DRYRUN", user, *command.split("|"), *arguments)
     return None if answer is None else _text(answer).upper() in ("OK", "TRUE")

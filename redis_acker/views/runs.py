@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from redis_acker.errors import UnreadableRun
 from redis_acker.store.acker import Acker
 from redis_acker.store.progress import FORMAT, PartitionProgress, RunAbout, RunProgress
+
+MOST_PARTITIONS = 5_000
+"""A run with more than that is left out where many runs are read again and again."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +80,24 @@ def read_run(acker: Acker, spout: str) -> RunView | None:
             f"The run of spout {spout!r} was written by another version (format {about.format}, this one has "
             f"{FORMAT}): look at it with that version, or drop it with `redis-acker runs drop`."
         )
-    keys = acker.shards.keys[0]
-    holder: bytes | None = acker.shards.ask(0, "GET", keys.lease(number))
-    left_ms = int(acker.shards.ask(0, "PTTL", keys.progress(number)))
+    left_ms = acker.shards.progress_left_ms(number)
     return RunView(
         about,
         partitions,
-        holder.decode(errors="replace") if holder else None,
+        acker.shards.lease_holder(number),
         left_ms if left_ms >= 0 else None,
         acker.shards.time_ms(0),
     )
+
+
+def read_runs(acker: Acker, *, most: int) -> list[RunView]:
+    """The first runs whose tasks keep the books: those that can be read, and are not too large to be read often."""
+    spouts = acker.known_spouts()
+    sizes = acker.shards.progress_sizes(spouts.values())
+    found: list[RunView] = []
+    for spout, size in zip(spouts, sizes, strict=True):
+        if 0 < size <= MOST_PARTITIONS and len(found) < most:
+            with suppress(UnreadableRun):
+                if view := read_run(acker, spout):
+                    found.append(view)
+    return found

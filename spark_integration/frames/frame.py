@@ -19,15 +19,16 @@ from spark_integration.frames.fused import FusedPlan, run_fused
 from spark_integration.frames.groups import GroupedFrame, GroupKey
 from spark_integration.frames.hand_over import hand_over
 from spark_integration.frames.job import Build, Frames, InputNode, PlanNode, run_job
-from spark_integration.frames.repeatable import stored, stored_if_unstable
+from spark_integration.frames.repeatable import keeps_order, stored, stored_if_unstable
 from spark_integration.frames.sinks import Sink
 from spark_integration.frames.steps import COUNT_SCHEMA, BatchStep, RowStep, Step
 from spark_integration.frames.tracked_steps import PartitionSink, TrackedSink, TrackedStep, write_partitions
 from spark_integration.runs.deliveries import Deliveries
-from spark_integration.runs.messages import Messages
-from spark_integration.runs.run import RunOptions
+from spark_integration.runs.failing import Tracking
+from spark_integration.runs.life import RunOptions
+from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.summary import Summary
-from spark_integration.runs.tracking import COLUMN, Tracking
+from spark_integration.runs.tracking import COLUMN
 from spark_integration.workers import map_in_workers
 
 Schema = str | StructType
@@ -51,7 +52,7 @@ def track(
 ) -> TrackedFrame:
     """Makes each row of the frame a message: it is complete when everything that steps make of it has reached a sink.
 
-    message_id: the column that names a row; unique, never null. The store keeps it, and a failure brings it back.
+    message_id: the column that names a row; never null. The store keeps it, and a failure brings it back.
     retries: after how many failed attempts, in this run and others, a message is given up.
     replays: how often a sink tries failed messages again within one call; what it writes to must take appends.
     max_failures: more failed messages than this cancel the job.
@@ -63,7 +64,8 @@ def track(
     frame = checks.check_frame(frame, stable_source=stable_source)
     checks.check_message_id(frame, message_id)
     options = RunOptions(acker, retries or _DEFAULT_RETRIES, replays, max_failures, progress, resume)
-    return TrackedFrame(InputNode.of(Messages(frame, spout, message_id)), options, Frames())
+    messages = MessageFrame(frame, spout, message_id, keeps_order(frame))
+    return TrackedFrame(InputNode.of(messages), options, Frames())
 
 
 def resume(

@@ -23,10 +23,11 @@ from spark_integration.frames.sinks import Sink
 from spark_integration.frames.steps import COUNT_SCHEMA, FailedRows, Step
 from spark_integration.runs.booked import BookedRun
 from spark_integration.runs.books import Books, FailedPlaces, TaskBooks
-from spark_integration.runs.messages import Messages
+from spark_integration.runs.life import RunOptions
+from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.portions import field_in
-from spark_integration.runs.run import RunOptions
 from spark_integration.runs.summary import Summary
+from spark_integration.runs.traces import RunTrace
 from spark_integration.runs.tracking import COLUMN
 from spark_integration.workers import is_connect, map_in_workers
 
@@ -35,7 +36,7 @@ from spark_integration.workers import is_connect, map_in_workers
 class FusedPlan:
     """The plan of a job without a shuffle: native columns, then conditions, then steps in Python."""
 
-    messages: Messages
+    messages: MessageFrame
     projections: tuple[PlanNode, ...]
     conditions: tuple[Column | str, ...]
     steps: tuple[Step, ...]
@@ -55,7 +56,7 @@ class FusedPlan:
         while node.is_projection:
             projections.insert(0, node)
             [node] = node.parents
-        if not isinstance(node, InputNode) or not isinstance(node.input, Messages):
+        if not isinstance(node, InputNode) or not isinstance(node.input, MessageFrame):
             return None
         plan = cls(node.input, tuple(projections), tuple(conditions), tuple(steps))
         return plan if plan._gives_each_message_once() else None
@@ -70,7 +71,7 @@ class FusedPlan:
         """The frame of all messages."""
         return self.frame(self.messages)
 
-    def frame(self, messages: Messages) -> DataFrame:
+    def frame(self, messages: MessageFrame) -> DataFrame:
         """What workers get: a row for each message."""
         frame = messages.with_books(has_id_column=not self.projections)
         for node in self.projections:
@@ -101,11 +102,12 @@ def _code(function: Any) -> str:
 
 def run_fused(plan: FusedPlan, options: RunOptions, sink: Sink) -> Summary:
     """Runs the job, and again for what failed as often as one call may replay it."""
-    with BookedRun(plan.messages, options, input_fingerprint(plan.whole), plan.fingerprint_of_steps(sink)) as run:
+    run = BookedRun(plan.messages, options, input_fingerprint(plan.whole), plan.fingerprint_of_steps(sink))
+    with run, RunTrace(run.name, [plan.messages.spout]) as trace:
         rows = _pass(plan.whole, FusedSink(plan.steps, sink, run.books(plan.messages), is_replay=False))
         for messages in run.replays():
             _pass(plan.frame(messages), FusedSink(plan.steps, sink, run.books(messages), is_replay=True))
-        return run.summary(rows)
+        return trace.ended(run.summary(rows))
 
 
 def _pass(frame: DataFrame, worker: FusedSink) -> int:

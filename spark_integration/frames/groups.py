@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_integration.runs.tracking import COLUMN, Tracking
+from spark_integration.runs.failing import Tracking
+from spark_integration.runs.tracking import COLUMN
 
 if TYPE_CHECKING:
     from spark_integration.frames.frame import TrackedFrame

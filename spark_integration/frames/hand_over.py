@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -15,8 +16,10 @@ from redis_acker.store.packed import ANCHOR_BYTES, pack_anchor_arrays
 from spark_integration.errors import BadFrame
 from spark_integration.frames.anchor_columns import has_many
 from spark_integration.frames.job import Frames, PlanNode
-from spark_integration.frames.tracked_steps import Batches
-from spark_integration.runs.run import Run, RunOptions
+from spark_integration.frames.tracked_steps import ArrowBatches
+from spark_integration.runs.life import RunOptions
+from spark_integration.runs.run import HandOverRun
+from spark_integration.runs.traces import RunTrace
 from spark_integration.runs.tracking import COLUMN, Keys, KeyTables, keys_in
 from spark_integration.workers import check_python, map_in_workers
 
@@ -38,9 +41,12 @@ def hand_over(node: PlanNode, options: RunOptions, column: str) -> DataFrame:
     inputs = node.inputs()
     for one in inputs.values():
         check_python(one.frame.sparkSession)
-    with Run(list(inputs.values()), options) as run:
+    run = HandOverRun(list(inputs.values()), options)
+    with run, RunTrace(run.name, [one.name for one in run.inputs], run.inputs) as trace:
         rows = _with_edges(Frames.of_run(run, inputs).of(node), run.name)
-        handed_over = _with_anchors(rows, run.tracking.tables, column)
+        handed_over = _with_anchors(
+            rows, _AnchorsStep(run.tracking.tables, column, trace.contexts(run.tracking.tables.value))
+        )
         run.hand_over(*_edges_by_key(rows))
     return handed_over
 
@@ -61,26 +67,40 @@ def _edges_by_key(rows: DataFrame) -> tuple[Keys, Keys]:
     return table.column("key").to_numpy(), table.column("edge").to_numpy()
 
 
-def _with_anchors(rows: DataFrame, tables: KeyTables, column: str) -> DataFrame:
+def _with_anchors(rows: DataFrame, step: _AnchorsStep) -> DataFrame:
+    column = step.column
     fields = [field for field in rows.schema if field.name not in (COLUMN, _EDGES)]
     if column.lower() in (field.name.lower() for field in fields):
         raise BadFrame(f"The frame has a column {column!r} already: choose another name for the anchors.")
     schema = StructType([*fields, StructField(column, BinaryType())])
-    return map_in_workers(rows, _AnchorsStep(tables, column), schema, name="anchors")
+    return map_in_workers(rows, step, schema, name="anchors")
 
 
 @dataclass(frozen=True)
 class _AnchorsStep:
-    """Writes anchors as other programs read them: 16 bytes for each root, the root and the edge."""
+    """Writes anchors as other programs read them: 16 bytes for each root, the root and the edge; behind them the
+    context of the trace of the few messages that are traced."""
 
     tables: KeyTables
     column: str
+    traces: dict[int, bytes]
+    """By the key of the message."""
 
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: ArrowBatches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             kept = batch.drop_columns([COLUMN, _EDGES])
             anchors = self._pack(batch.column(COLUMN), batch.column(_EDGES))
+            if self.traces:
+                anchors = self._with_traces(anchors, batch.column(COLUMN))
             yield pa.RecordBatch.from_arrays([*kept.columns, anchors], names=[*kept.schema.names, self.column])
+
+    def _with_traces(self, anchors: pa.Array, keys: pa.Array) -> pa.Array:
+        flat = keys_in(keys)
+        rows = np.repeat(np.arange(len(keys)), keys.value_lengths().to_numpy(zero_copy_only=False))
+        behind = np.full(len(keys), b"", dtype=object)
+        for place in np.flatnonzero(np.isin(flat, list(self.traces)))[::-1].tolist():
+            behind[rows[place]] = self.traces[int(flat[place])]
+        return pc.binary_join_element_wise(anchors, pa.array(behind, pa.binary()), b"")
 
     def _pack(self, keys: pa.Array, edges: pa.Array) -> pa.Array:
         flat_keys, flat_edges = keys_in(keys), keys_in(edges).view(np.uint64)

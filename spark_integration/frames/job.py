@@ -5,20 +5,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from redis_acker.store.message_ids import MessageId
 from redis_acker.store.streams import Cause
 from spark_integration.errors import BadFrame, JobFailed
 from spark_integration.frames.groups import GroupKey
 from spark_integration.frames.steps import Step
-from spark_integration.runs.inputs import Input
-from spark_integration.runs.messages import Messages, MessagesInRun
-from spark_integration.runs.run import Run, RunOptions
+from spark_integration.runs.failing import Tracking
+from spark_integration.runs.inputs import RunInput
+from spark_integration.runs.life import RunOptions
+from spark_integration.runs.messages import MessageFrame
+from spark_integration.runs.run import Input, JobRun, Run
+from spark_integration.runs.shuffled import MessagesInRun
 from spark_integration.runs.summary import Summary
-from spark_integration.runs.tracking import COLUMN, Tracking, keys_in
+from spark_integration.runs.traces import RunTrace
+from spark_integration.runs.tracking import COLUMN, keys_in
+
+AnyInput = TypeVar("AnyInput", bound=RunInput)
 
 Build = Callable[[Sequence[DataFrame], "Tracking | None"], DataFrame]
 Write = Callable[[DataFrame, Tracking], None]
@@ -77,7 +86,7 @@ class Frames:
         self._tracking, self._made = tracking, made or {}
 
     @classmethod
-    def of_run(cls, run: Run, inputs: dict[InputNode, Input]) -> Frames:
+    def of_run(cls, run: Run[AnyInput], inputs: dict[InputNode, Input]) -> Frames:
         made: dict[PlanNode, DataFrame] = {node: one.with_keys() for node, one in zip(inputs, run.inputs, strict=True)}
         return cls(run.tracking, made)
 
@@ -100,27 +109,31 @@ def run_job(node: PlanNode, options: RunOptions, write: Write) -> Summary:
     _check(list(inputs.values()), options)
     rounds: list[Summary] = []
     while True:
-        with Run(list(inputs.values()), options, is_replay=bool(rounds)) as run:
+        run = JobRun(list(inputs.values()), options, is_replay=bool(rounds))
+        with run, RunTrace(run.name, [one.name for one in run.inputs], run.inputs) as trace:
             frames = Frames.of_run(run, inputs)
             write(frames.of(node), run.tracking)
-            _fail_groups(run, node, frames)
-            summary = run.complete()
+            _fail_noted(run, node, frames)
+            rounds.append(trace.ended(run.complete()))
         run.free_tables()
-        rounds.append(summary)
-        to_replay = [one.root for one in summary.failures if not one.dead]
-        if not to_replay or len(rounds) > options.replays:
+        again = _to_replay(run) if len(rounds) <= options.replays else {}
+        if not again:
             return _join(rounds)
-        time.sleep(options.retries.pause_ms(len(rounds)) / 1000)
-        [only], [messages] = inputs, run.inputs
-        assert isinstance(messages, MessagesInRun)
-        inputs = {only: messages.only(to_replay)}
+        time.sleep(options.retries.pause_ms(max(again.values())) / 1000)
+        inputs = {node: one.with_only(again) for node, one in inputs.items() if isinstance(one, MessageFrame)}
+
+
+def _to_replay(run: JobRun) -> dict[MessageId, int]:
+    [messages] = run.inputs
+    assert isinstance(messages, MessagesInRun)
+    return messages.to_replay()
 
 
 def _check(inputs: list[Input], options: RunOptions) -> None:
     names = [one.name for one in inputs]
     if len(set(names)) < len(names):
         raise BadFrame(f"Two inputs of one job have the same spout, of {names}: give each its own.")
-    if options.replays and [type(one) for one in inputs] != [Messages]:
+    if options.replays and [type(one) for one in inputs] != [MessageFrame]:
         raise BadFrame(
             f"replays within one call are for jobs with one frame of messages, not for {names}: leave replays at 0 and "
             "run the job again for what failed."
@@ -141,17 +154,19 @@ def _join(rounds: Sequence[Summary]) -> Summary:
     )
 
 
-def _fail_groups(run: Run, node: PlanNode, frames: Frames) -> None:
-    """Fails the messages behind rows that failed after an aggregation. The work before it is done again, for the
-    groups of these rows only; if a group cannot be found again, nothing of the job counts as done."""
-    traced: set[int] = set()
-    while groups := run.failed_groups(without=traced):  # more than once: groups may be made of groups
-        for cause, keys in groups.items():
-            traced |= keys
-            _fail_messages_of(keys, cause, run, node, frames)
+def _fail_noted(run: JobRun, node: PlanNode, frames: Frames) -> None:
+    """Fails the messages of rows that failed. For a row after an aggregation the work before it is done again, for its
+    group only. If rows are of neither a message nor a group, nothing of the job counts as done."""
+    known: set[int] = set()
+    while failed := run.noted(without=known):  # more than once: groups may be made of groups
+        known |= {key for keys in failed.values() for key in keys.tolist()}
+        messages = np.fromiter(run.fail_messages(failed), dtype=np.int64)
+        for cause, keys in failed.items():
+            if groups := set(keys[~np.isin(keys, messages)].tolist()):
+                _note_messages_of(groups, cause, run, node, frames)
 
 
-def _fail_messages_of(groups: set[int], cause: Cause, run: Run, node: PlanNode, frames: Frames) -> None:
+def _note_messages_of(groups: set[int], cause: Cause, run: JobRun, node: PlanNode, frames: Frames) -> None:
     found: set[int] = set()
     for one in node.all_nodes():
         if one.group_key:
@@ -161,7 +176,7 @@ def _fail_messages_of(groups: set[int], cause: Cause, run: Run, node: PlanNode, 
             rows = keyed.join(F.broadcast(wanted), "group").distinct().toArrow()
             found |= set(rows.column("group").to_pylist())
             if rows.num_rows:
-                run.fail({cause: [keys_in(rows.column(COLUMN).combine_chunks())]})
+                run.note(keys_in(rows.column(COLUMN).combine_chunks()), cause)
     if missing := groups - found:
         raise JobFailed(
             f"Step {cause.component!r} failed for {len(missing):,} rows after an aggregation, and they are missing "

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from spark_integration.errors import wrong_python_in
-from spark_integration.runs.tracking import Tracking
+from spark_integration.runs.failing import Tracking
 from spark_integration.workers import check_python, is_connect
 
 _SAME_ROWS_AGAIN = {

@@ -19,10 +19,11 @@ from spark_integration.errors import CutShort
 from spark_integration.frames.rows import Rows
 from spark_integration.frames.sinks import Sink
 from spark_integration.frames.steps import COUNT_SCHEMA, RAISED, FailedRows, Step
-from spark_integration.runs.tracking import COLUMN, Keys, Tracking, keys_in
+from spark_integration.runs.failing import Tracking
+from spark_integration.runs.tracking import COLUMN, Keys, keys_in
 from spark_integration.workers import map_in_workers
 
-Batches = Iterator[pa.RecordBatch]
+ArrowBatches = Iterator[pa.RecordBatch]
 
 SEND_EVERY_S = 0.5
 """How long a failed row waits at most to be sent together with others, while rows keep failing."""
@@ -38,7 +39,7 @@ class TrackedStep:
     tracking: Tracking | None
     """None in a preview."""
 
-    def __call__(self, batches: Batches) -> Batches:
+    def __call__(self, batches: ArrowBatches) -> ArrowBatches:
         for batch in batches:
             failed = _SentRows(batch.column(COLUMN), self.tracking)
             rows = self.step.apply(Rows.of(batch.drop_columns([COLUMN])), failed, as_values=False)
@@ -56,7 +57,7 @@ class TrackedSink:
     sink: Sink
     tracking: Tracking | None
 
-    def __call__(self, batches: Batches) -> Batches:
+    def __call__(self, batches: ArrowBatches) -> ArrowBatches:
         total = 0
         for batch in batches:
             failed = _SentRows(batch.column(COLUMN), self.tracking)
@@ -107,7 +108,7 @@ def write_partitions(frame: DataFrame, tracking: Tracking, *, name: str, functio
 def _rows_by_partition(frame: DataFrame) -> dict[int, int]:
     """How many rows each partition has. Known for certain: a task whose input was cut short does not succeed."""
 
-    def count(batches: Batches) -> Batches:
+    def count(batches: ArrowBatches) -> ArrowBatches:
         rows = sum(batch.num_rows for batch in batches)
         yield pa.RecordBatch.from_pylist([{"partition": _partition(), "rows": rows}])
 
@@ -130,7 +131,7 @@ class PartitionSink:
     expected: Mapping[int, int] = field(default_factory=dict)
     """How many rows each partition has."""
 
-    def __call__(self, batches: Batches) -> Batches:
+    def __call__(self, batches: ArrowBatches) -> ArrowBatches:
         assert self.tracking is not None
         self.tracking.connect()
         rows = _PartitionRows(batches, self.expected.get(_partition(), 0))
@@ -153,14 +154,14 @@ class PartitionSink:
 class _PartitionRows:
     """The rows of a partition on their way to a function."""
 
-    def __init__(self, batches: Batches, expected: int) -> None:
+    def __init__(self, batches: ArrowBatches, expected: int) -> None:
         self._batches, self._expected = batches, expected
         self.keys: list[Keys] = []
         self.seen = 0
         self.lost: BaseException | None = None
         """An error that is Spark's and not the function's: the task fails, and is tried again."""
 
-    def hand_out(self) -> Batches:
+    def hand_out(self) -> ArrowBatches:
         try:
             for batch in self._batches:
                 self.keys.append(keys_in(batch.column(COLUMN)))

@@ -6,30 +6,19 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-import numpy as np
-from pyspark.sql import SparkSession
-
-from redis_acker import Acker, Rotator
-from redis_acker.errors import AckerError
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import FORMAT, SUNK, PartitionProgress, RunAbout, RunProgress
-from spark_integration.errors import error_of
 from spark_integration.runs.books import Books
-from spark_integration.runs.messages import Messages
-from spark_integration.runs.run import RunOptions
+from spark_integration.runs.life import RunLife, RunOptions
+from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.spout import RUN, RunSpout
-from spark_integration.runs.summary import FailedMessage, Summary
-from spark_integration.runs.watch import Watch
-from spark_integration.workers import StoreAddress, tag_jobs, untag_jobs
-
-MOST_LISTED = 1000
-"""How many failures a summary lists; the store knows all of them."""
+from spark_integration.runs.summary import Summary
+from spark_integration.runs.tally import Tally
 
 log = logging.getLogger(__name__)
 
@@ -46,52 +35,33 @@ class InputFingerprint:
     """0 if that is not known beforehand."""
 
 
-class BookedRun:
+class BookedRun(RunLife):
     """A context manager: inside it the run holds its spout. What is complete stays complete if the job fails."""
 
     def __init__(
-        self, messages: Messages, options: RunOptions, input_fingerprint: InputFingerprint, steps: str
+        self, messages: MessageFrame, options: RunOptions, input_fingerprint: InputFingerprint, steps: str
     ) -> None:
-        self.name = os.urandom(8).hex()
-        self._messages, self._options = messages, options
-        self._input_fingerprint, self._steps = input_fingerprint, steps
-        self._acker: Acker = options.acker
-        self._spark: SparkSession = messages.frame.sparkSession
+        super().__init__(messages.frame.sparkSession, options, [_WatchedRun(self)])
+        self._messages, self._input_fingerprint, self._steps = messages, input_fingerprint, steps
         number = self._acker.spout_number(messages.spout)
         self._progress = RunProgress(self._acker, number)
         self._spout = RunSpout(self._acker, messages.spout, options.retries, self._progress.stored_name)
-        self._tag = self.name
-        """Of its Spark jobs; the name may become that of the run with which it goes on."""
-        self._tally = _Tally(self._acker, messages.spout, self._spout)
-        self._watch = Watch(
-            self._spark,
-            self._acker,
-            [_WatchedRun(self)],
-            tag=self._tag,
-            max_failures=options.max_failures,
-            progress=options.progress,
-        )
+        self._tally = Tally(self._acker, messages.spout, self._spout)
         self._completed_before = 0
         self._failed_before: set[MessageId] = set()
+        self._has_begun = False
 
     # -- beginning and end ---------------------------------------------------------------------------------------
 
-    def __enter__(self) -> BookedRun:
-        self._start_s = time.monotonic()
-        self._rotator = Rotator(self._acker).start()
-        try:
-            failed = self._spout.take_lease()
-            self._tally.read()
-            roots = {one.root for one in (*failed, *self._tally.failures.values()) if one.reason == "timeout"}
-            self._tally.reset()
-            self._go_on_or_start(timed_out=roots)
-            tag_jobs(self._spark, self._tag)
-            self._watch.start()
-        except BaseException:
-            self._rotator.stop()
-            self._spout.close()
-            raise
-        return self
+    def _take(self) -> None:
+        self._spout.take_lease()
+        waiting = [(one.first, one.rows) for one in self._progress.held()]
+        failed = self._spout.note_failures(waiting=waiting)
+        self._tally.read()
+        roots = {one.root for one in (*failed, *self._tally.failures.values()) if one.reason == "timeout"}
+        self._tally.reset()
+        self._go_on_or_start(timed_out=roots)
+        self._has_begun = True
 
     def _go_on_or_start(self, *, timed_out: set[int]) -> None:
         about, partitions = self._progress.read()
@@ -99,7 +69,7 @@ class BookedRun:
         if about is None or why_not:
             if about is not None:
                 log.warning("Spout %s starts from the beginning: %s.", self._messages.spout, why_not)
-                self._abandon(partitions, "the earlier run died")
+                self._spout.start_over(self._progress)
             where = f"{socket.gethostname()} pid {os.getpid()}"
             now_ms = self._acker.shards.time_ms(0)
             shape = self._input_fingerprint.partitions, self._input_fingerprint.text, self._steps
@@ -135,6 +105,10 @@ class BookedRun:
             return f"another version wrote the earlier run (its format is {about.format}, this version's {FORMAT})"
         if not self._input_fingerprint.text:
             return f"an earlier run died, but {self._input_fingerprint.why_not}"
+        if not about.input:
+            return (
+                "an earlier run died, but there is no way to know its input again (its job had a shuffle, for instance)"
+            )
         if about.input != self._input_fingerprint.text:
             return (
                 "an earlier run died, but its input was different, or split into different partitions (as with another "
@@ -142,69 +116,42 @@ class BookedRun:
             )
         return ""
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        raised = error
-        if isinstance(error, Exception) and not isinstance(error, AckerError):
-            raised = self._translate(error)
-        try:
-            try:
-                untag_jobs(self._spark, self._tag)
-            except Exception:
-                log.warning("Spark is gone; the run ends without it.")
-            self._watch.stop()
-            if self._spout.has_lease():
-                if error is None:
-                    self._acker.shards.failed_rows(self._progress.name).delete()
-                    self._progress.drop()
-                else:
-                    self._abandon(self._progress.read()[1], f"{type(raised).__name__}: {raised}")
-                self._spout.close()
-        except AckerError as trouble:
-            if error is None:
-                raise
-            log.error("The store cannot be reached, so what a failed run left pending will time out: %s", trouble)
-        finally:
-            self._watch.stop()
-            self._rotator.stop()
-        if raised is not None and raised is not error:
-            raise raised from error
+    def _end(self, error: BaseException | None) -> None:
+        self._watch.stop()
+        if self._spout.has_lease():
+            if not self._has_begun:
+                pass  # what is stored is another run's
+            elif error is None:
+                self._acker.shards.failed_rows(self._progress.name).delete()
+                self._progress.drop()
+            else:
+                self._abandon(self._progress.read()[1], f"{type(error).__name__}: {error}")
+            self._spout.close()
 
-    def _translate(self, error: Exception) -> AckerError:
-        try:
-            self._watch.check()
-        except AckerError as stopped:  # the watch has cancelled the job
-            return stopped
-        unfinished = "what it had in work; completed messages stay so, and the next run continues with the rest"
-        return error_of(error, unfinished)
+    def _unfinished(self) -> str:
+        return "what it had in work; completed messages stay so, and the next run continues with the rest"
 
     def _abandon(self, partitions: Iterable[PartitionProgress], error: str) -> None:
         """Fails what was in progress. It does not count as an attempt: the run failed, not its messages."""
-        left = [roots for one in partitions if one.rows and (roots := self._progress.leave(one.partition)) is not None]
-        if left:
-            roots = np.concatenate(left)
-            self._acker.fail(roots, component=RUN, error=error)
-            self._spout.note_failures(without=roots)
+        for one in partitions:
+            if one.rows and (roots := self._progress.leave(one.partition)) is not None:
+                self._acker.fail(roots, component=RUN, error=error)
+        self._spout.note_failures()
 
     # -- passes over the input -----------------------------------------------------------------------------------
 
-    def books(self, messages: Messages) -> Books:
+    def books(self, messages: MessageFrame) -> Books:
         """What the workers of the next pass are told. Each pass over a part of the messages has a number of its own."""
         number = 0 if messages.only is None else self._progress.next_pass()
-        known = self._spout.known_before()
-        keys = messages.keys_of(known)
-        order = sorted(keys)
-        return Books(
-            StoreAddress.of(self._acker),
+        return messages.books(
+            self._acker,
             self._progress.name,
-            self._spout.number,
-            messages.message_id,
-            number,
-            self._options.retries.max_attempts,
-            np.array(order, dtype=np.int64),
-            [known[keys[key]] for key in order],
+            pass_number=number,
+            max_attempts=self._options.retries.max_attempts,
+            known=self._spout.known_before(),
         )
 
-    def replays(self) -> Iterator[Messages]:
+    def replays(self) -> Iterator[MessageFrame]:
         """The messages that get another attempt in this run, pass by pass: first those that failed in the run that
         died, then, as often as `replays` says, those that failed in the last pass."""
         if again := self._failed_now(among=self._failed_before):
@@ -233,46 +180,9 @@ class BookedRun:
             self._completed_before + tally.completed,
             tally.dead,
             tuple(tally.failures.values()),
-            time.monotonic() - self._start_s,
+            self._seconds,
             self._completed_before,
         )
-
-
-class _Tally:
-    """Counts final events as they come out of the streams, and notes failed attempts."""
-
-    def __init__(self, acker: Acker, spout: str, run_spout: RunSpout) -> None:
-        self._acker, self._name, self._spout = acker, spout, run_spout
-        self._lock = threading.Lock()
-        self.reset()
-
-    def reset(self) -> None:
-        self.completed = self.failed = self.dead = 0
-        self.failures: dict[MessageId | None, FailedMessage] = {}
-        """The first ones, each with its last failure."""
-        self.failed_ids: set[MessageId] = set()
-        """In the current pass."""
-
-    def read(self) -> None:
-        """Reads what is there. Threads may call it at the same time."""
-        with self._lock:
-            # Failures first: a message may be complete under other roots than those that timed out.
-            for failure in self._spout.note_failures():
-                self.failed += 1
-                self.dead += failure.dead
-                if failure.message_id is not None:
-                    self.failed_ids.add(failure.message_id)
-                if failure.message_id in self.failures or len(self.failures) < MOST_LISTED:
-                    self.failures[failure.message_id] = failure
-            with self._acker.completions(self._name, consumer=RUN) as completions:
-                while events := completions.read():
-                    for event in events:
-                        self.completed += len(event)
-                        if known := [one for one in event.message_ids if one is not None]:
-                            self._spout.completed(known)
-                            for one in known:
-                                self.failures.pop(one, None)
-                    completions.release(events)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,49 @@ class Books:
         attempts: list[int] = np.where(is_known, np.array(self.failed_attempts)[at] + 1, 1).tolist()
         return attempts, True
 
+    def init(
+        self, acker: Acker, portion: Portion, roots: U64Array, edges: U64Array, *, keys: Keys, ids: pa.Array
+    ) -> None:
+        """Makes the roots of a portion pending."""
+        if ids.null_count:
+            raise BadFrame(
+                f"{ids.null_count} of {len(ids):,} rows that were read together have no message id: fill the column, "
+                "or leave such rows out before track()."
+            )
+        attempts, is_known = self.attempts_of(keys)
+        # The driver has to know which messages are complete, if it knows them as failed, or will.
+        echo = is_known or len(portion.left) > 0
+        acker.init(
+            roots,
+            edges,
+            message_ids=message_ids_of(ids),
+            attempts=attempts,
+            echo_ids=echo,
+            until_ms=portion.until_ms,
+        )
+
+
+def check_portion(portion: Portion, partition: int, rows: int) -> Portion:
+    """Raises the error that stands for a portion which a task cannot work on. rows: those that it is past."""
+    if portion.state == "gone":
+        raise RunReplaced("This task belongs to a run that is over: another has taken its place, or it was dropped.")
+    if portion.state == "lost":
+        raise StoreLost(
+            f"The store has lost progress of partition {partition}: it knows of {portion.rows:,} finished rows, and "
+            f"this task has finished {rows:,}. Spark tries the task again from there."
+        )
+    if portion.state == "other":
+        raise other_rows(partition, rows)
+    return portion
+
+
+def other_rows(partition: int, rows: int) -> OtherRows:
+    return OtherRows(
+        f"Partition {partition} has different rows after row {rows:,} than at the first reading, so it is not known "
+        "which of them are done: store the frame before you track it (checkpoint(), a table or stable_source=False), "
+        "or start from the beginning with resume=False."
+    )
+
 
 class TaskBooks:
     """The books of one task: of one attempt at one partition."""
@@ -157,25 +200,10 @@ class TaskBooks:
                 patience.wait(error)
 
     def _checked(self, portion: Portion) -> Portion:
-        if portion.state == "gone":
-            raise RunReplaced(
-                "This task belongs to a run that is over: another has taken its place, or it was dropped."
-            )
-        if portion.state == "lost":
-            raise StoreLost(
-                f"The store has lost progress of partition {self._partition}: it knows of {portion.rows:,} finished "
-                f"rows, and this task has finished {self._place.rows:,}. Spark tries the task again from there."
-            )
-        if portion.state == "other":
-            raise self._other_rows()
-        return portion
+        return check_portion(portion, self._partition, self._place.rows)
 
     def _other_rows(self) -> OtherRows:
-        return OtherRows(
-            f"Partition {self._partition} has different rows after row {self._place.rows:,} than at the first reading, "
-            "so it is not known which of them are done: store the frame before you track it (checkpoint(), a table or "
-            "stable_source=False), or start from the beginning with resume=False."
-        )
+        return other_rows(self._partition, self._place.rows)
 
     def _pass_over(self, source: PortionInput, done: Portion) -> Place:
         """Skips rows that are done, after checking that they are the same rows."""
@@ -199,23 +227,7 @@ class TaskBooks:
         return self._progress.reach(self._place, portion, PENDING) == "kept"
 
     def _init(self, portion: Portion, batch: pa.RecordBatch, keys: Keys, roots: U64Array) -> None:
-        ids = self._ids_in(batch)
-        if ids.null_count:
-            raise BadFrame(
-                f"{ids.null_count} of {len(ids):,} rows that were read together have no message id: fill the column, "
-                "or leave such rows out before track()."
-            )
-        attempts, is_known = self._books.attempts_of(keys)
-        # The driver has to know which messages are complete, if it knows them as failed, or will.
-        echo = is_known or len(portion.left) > 0
-        self._acker.init(
-            roots,
-            _edges_of(keys),
-            message_ids=message_ids_of(ids),
-            attempts=attempts,
-            echo_ids=echo,
-            until_ms=portion.until_ms,
-        )
+        self._books.init(self._acker, portion, roots, _edges_of(keys), keys=keys, ids=self._ids_in(batch))
 
     def _ids_in(self, batch: pa.RecordBatch) -> pa.Array:
         found = field_in(batch, "id")

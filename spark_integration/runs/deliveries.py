@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from redis_acker import Acker, Token
-from redis_acker.retries.book import RetryPolicy
 from redis_acker.store.ids import U64Array
-from redis_acker.store.packed import ANCHOR_BYTES, unpack_anchor_arrays
+from redis_acker.store.packed import ANCHOR_BYTES, split_anchors, unpack_anchor_arrays
 from spark_integration.errors import BadFrame
-from spark_integration.runs.summary import FailedMessage
-from spark_integration.runs.tracking import COLUMN, DeliveryTable, Keys, NotedRows, Places, edges_for
+from spark_integration.runs.failing import NotedRows
+from spark_integration.runs.summary import FailedMessage, Summary
+from spark_integration.runs.tracking import (
+    COLUMN,
+    MOST_TRACED,
+    Keys,
+    Places,
+    TracedDelivery,
+    check_size,
+    edges_for,
+    find_places,
+)
+
+
+@dataclass(frozen=True)
+class DeliveryTable:
+    """The roots of deliveries: keys in ascending order, each with the end of its roots among all of them."""
+
+    keys: Keys
+    ends: Places
+    roots: U64Array
+    notes = "deliveries"
+
+    def find(self, keys: Keys) -> tuple[U64Array, Places]:
+        places, found = find_places(self.keys, keys)
+        starts = np.concatenate((np.zeros(1, dtype=np.int64), self.ends))
+        parts = [np.arange(starts[place], starts[place + 1]) for place in places.tolist()]
+        which = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+        return self.roots[which], np.repeat(found, [len(part) for part in parts])
 
 
 @dataclass(frozen=True)
@@ -31,9 +58,6 @@ class Deliveries:
     @property
     def name(self) -> str:
         return self.job
-
-    def in_run(self, run: str, acker: Acker, retries: RetryPolicy) -> DeliveriesInRun:
-        return DeliveriesInRun(self, acker, run)
 
     def with_keys(self) -> DataFrame:
         return self.frame.withColumn(COLUMN, F.xxhash64(F.col(f"`{self.anchors}`"))).drop(self.anchors)
@@ -53,7 +77,7 @@ class Deliveries:
 
 class DeliveriesInRun:
     """Deliveries in one run. They are pending already, and their spouts belong to other programs: there is no lease to
-    take, and nothing to init."""
+    take."""
 
     def __init__(self, deliveries: Deliveries, acker: Acker, run: str) -> None:
         self._deliveries, self._acker = deliveries, acker
@@ -62,6 +86,7 @@ class DeliveriesInRun:
         self._ends: Places = np.zeros(0, dtype=np.int64)
         self._roots: U64Array = np.zeros(0, dtype=np.uint64)
         self._edges: U64Array = np.zeros(0, dtype=np.uint64)
+        self._traces: dict[int, bytes] = {}
 
     @property
     def name(self) -> str:
@@ -79,8 +104,12 @@ class DeliveriesInRun:
     def has_lease(self) -> bool:
         return True
 
-    def read(self) -> None:
-        self._keys, packed = self._deliveries.read()
+    def make_pending(self) -> None:
+        """Reads them: they are pending already."""
+        self._noted.begin()
+        self._keys, found = self._deliveries.read()
+        check_size(self._deliveries.frame.sparkSession, len(self))
+        packed, traces = zip(*map(split_anchors, found), strict=True) if found else ((), ())
         if wrong := [one for one in packed if not one or len(one) % ANCHOR_BYTES]:
             raise BadFrame(
                 f"Anchors are a multiple of {ANCHOR_BYTES} bytes, and {wrong[0]!r} in column "
@@ -88,9 +117,14 @@ class DeliveriesInRun:
             )
         self._ends = np.cumsum([len(one) // ANCHOR_BYTES for one in packed], dtype=np.int64)
         self._roots, self._edges = unpack_anchor_arrays(b"".join(packed))
+        self._traces = {place: trace for place, trace in enumerate(traces) if trace}
 
-    def init(self) -> None:
-        pass
+    def traces(self) -> list[TracedDelivery]:
+        starts = np.concatenate((np.zeros(1, dtype=np.int64), self._ends))
+        return [
+            TracedDelivery(int(self._keys[place]), self._roots[starts[place] : starts[place + 1]].tolist(), trace)
+            for place, trace in islice(self._traces.items(), MOST_TRACED)
+        ]
 
     def with_keys(self) -> DataFrame:
         return self._deliveries.with_keys()
@@ -121,15 +155,15 @@ class DeliveriesInRun:
         if len(self._roots):
             self._acker.fail(self._roots, component=self.name, error=error)
 
-    def final_events(self) -> tuple[int, list[FailedMessage]]:
-        """The deliveries whose rows failed here. Their messages are replayed by the spouts they come from."""
+    def summary(self, seconds: float) -> Summary:
+        """With the deliveries whose rows failed here. Their messages are replayed by the spouts they come from."""
         table, failed = self.key_table(), []
         for cause, keys in self._noted.read().items():
-            for key in keys:
+            for key in keys.tolist():
                 roots, _ = table.find(np.array([key], dtype=np.int64))
                 root, why = int(roots[0]), ("failed", cause.component, cause.error)
                 failed.append(FailedMessage(None, self.name, root, 1, *why, dead=False))
-        return len(self) - len(failed), failed
+        return Summary((self.name,), len(self), len(self) - len(failed), 0, tuple(failed), seconds)
 
     def close(self) -> None:
         self._noted.delete()

@@ -1,166 +1,143 @@
-"""One run of a tracked job: roots for all messages, kept alive while Spark works, and their final events."""
+"""One run of a job with a shuffle: its messages are pending while Spark works, and the driver ends them."""
 
 from __future__ import annotations
 
-import logging
-import os
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from redis_acker import Acker, Rotator
-from redis_acker.errors import AckerError
-from redis_acker.retries.book import RetryPolicy
+import numpy as np
+from pyspark.sql import SparkSession
+
 from redis_acker.store.streams import Cause
-from spark_integration.errors import error_of, wrong_python_in
-from spark_integration.runs.inputs import Input, RunInput
+from spark_integration.runs.collected import CollectedMessages
+from spark_integration.runs.deliveries import Deliveries, DeliveriesInRun
+from spark_integration.runs.failing import NotedRows, Tracking
+from spark_integration.runs.inputs import CompletedInput, HandedOverInput, RunInput
+from spark_integration.runs.life import RunLife, RunOptions
+from spark_integration.runs.messages import MessageFrame
+from spark_integration.runs.shuffled import MessagesInRun
 from spark_integration.runs.summary import Summary
-from spark_integration.runs.tracking import (
-    Failed,
-    InlineTables,
-    Keys,
-    NotedRows,
-    Tracking,
-    check_size,
-    fail_keys,
-    send_tables,
-)
-from spark_integration.runs.watch import Watch
-from spark_integration.workers import tag_jobs, untag_jobs
+from spark_integration.runs.tracking import InlineTables, Keys, KeyTable, send_tables
+from spark_integration.workers import StoreAddress
 
-log = logging.getLogger(__name__)
+Input = MessageFrame | Deliveries
+
+AnyInput = TypeVar("AnyInput", bound=RunInput)
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """How messages are tracked; track() describes the options."""
+class Run(RunLife, Generic[AnyInput]):
+    """A context manager. Inside it all messages are pending; when it ends each of them is completed or failed."""
 
-    acker: Acker
-    retries: RetryPolicy
-    replays: int
-    max_failures: int | None
-    progress: bool | None
-    resume: bool = True
+    inputs: list[AnyInput]
+    tracking: Tracking
 
-
-class Run:
-    """A context manager. Inside it all messages are pending; when it ends each of them is completed or failed. An
-    error of Spark's fails all that are pending, and is raised as one of ours."""
-
-    def __init__(self, inputs: Sequence[Input], options: RunOptions, *, is_replay: bool = False) -> None:
-        self.name = os.urandom(8).hex()
-        self._spark, self._acker, self._is_replay = inputs[0].frame.sparkSession, options.acker, is_replay
-        self.inputs: list[RunInput] = [one.in_run(self.name, options.acker, options.retries) for one in inputs]
-        self._noted_groups = NotedRows(options.acker, self.name)
-        self._watch = Watch(
-            self._spark,
-            self._acker,
-            self.inputs,
-            tag=self.name,
-            max_failures=options.max_failures,
-            progress=options.progress,
-        )
+    def __init__(self, spark: SparkSession, options: RunOptions, *, is_replay: bool = False) -> None:
+        super().__init__(spark, options, [_WatchedRun(self)])
+        self._is_replay = is_replay
+        self._notes = NotedRows(options.acker, self.name)
+        self._are_notes_read = False
 
     def __len__(self) -> int:
         """How many messages and deliveries it tracks."""
         return sum(map(len, self.inputs))
 
-    # -- beginning and end ---------------------------------------------------------------------------------------
+    def _tables(self) -> list[KeyTable]:
+        """Of the inputs whose roots workers find themselves."""
+        raise NotImplementedError
 
-    def __enter__(self) -> Run:
-        self._start_s = time.monotonic()
-        self._rotator = Rotator(self._acker).start()
-        try:
-            for one in self.inputs:
-                one.take_lease()
-            self._watch.start()
-            for one in self.inputs:
-                one.read()
-            check_size(self._spark, len(self))
-            for one in self.inputs:
-                one.init()
-            tables = send_tables(self._spark, [one.key_table() for one in self.inputs])
-            self.tracking = Tracking.of(self._acker, self.name, tables, is_replay=self._is_replay)
-            tag_jobs(self._spark, self.name)
-        except BaseException as error:
-            self._end(error)
-            if wrong := wrong_python_in(error):
-                raise wrong from error
-            raise
-        return self
+    def _take(self) -> None:
+        for one in self.inputs:
+            one.take_lease()
+
+    def _begin(self) -> None:
+        self._notes.begin()
+        for one in self.inputs:
+            one.make_pending()
+        tables = send_tables(self._spark, self._tables())
+        self.tracking = Tracking(StoreAddress.of(self._acker), self.name, tables, self._is_replay)
+
+    def _end(self, error: BaseException | None) -> None:
+        # A run that has lost its spout leaves it to the one that has it now.
+        mine = [one for one in self.inputs if one.has_lease()]
+        if error is not None:
+            for one in mine:
+                one.fail(f"{type(error).__name__}: {error}")
+        self._notes.delete()
+        self._watch.stop()  # not before, since it renews leases; not later, since it would take them again
+        for one in mine:
+            one.close()
+
+    def _unfinished(self) -> str:
+        return f"{len(self):,} messages"
 
     def free_tables(self) -> None:
         """Frees what workers were sent. After this no frame of the run can be computed again."""
         if not isinstance(self.tracking.tables, InlineTables):
             self.tracking.tables.destroy()  # type: ignore[attr-defined]
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        raised = error
-        if isinstance(error, Exception) and not isinstance(error, AckerError):
-            raised = self._translate(error)
-        try:
-            untag_jobs(self._spark, self.name)
-        except Exception:
-            log.warning("Spark is gone; the run ends without it.")
-        finally:
-            self._end(raised)
-        if raised is not None and raised is not error:
-            raise raised from error
+    @property
+    def _token(self) -> str:
+        return f"run {self.name}"
 
-    def _translate(self, error: Exception) -> AckerError:
-        try:
-            self._watch.check()
-        except AckerError as stopped:  # the watch has cancelled the job
-            return stopped
-        return error_of(error, f"{len(self):,} messages")
 
-    def _end(self, error: BaseException | None) -> None:
-        """Lets go of everything. Nothing of a job that failed counts as done."""
-        try:
-            # A run that has lost its spout leaves it to the one that has it now.
-            mine = [one for one in self.inputs if one.has_lease()]
-            if error is not None:
-                for one in mine:
-                    one.fail(f"{type(error).__name__}: {error}")
-                    one.final_events()
-            self._noted_groups.delete()
-            self._watch.stop()  # not before, since it renews leases; not later, since it would take them again
-            for one in mine:
-                one.close()
-        except AckerError as trouble:
-            if error is None:
-                raise
-            log.error("The store cannot be reached, so what a failed run left pending will time out: %s", trouble)
-        finally:
-            self._watch.stop()
-            self._rotator.stop()
+class JobRun(Run[CompletedInput]):
+    """A run whose messages are done when the job is."""
 
-    # -- what becomes of the messages ----------------------------------------------------------------------------
+    def __init__(self, inputs: Sequence[Input], options: RunOptions, *, is_replay: bool = False) -> None:
+        super().__init__(inputs[0].frame.sparkSession, options, is_replay=is_replay)
+        acker = options.acker
+        self.inputs = [
+            MessagesInRun(one, acker, options.retries, self.name)
+            if isinstance(one, MessageFrame)
+            else DeliveriesInRun(one, acker, self.name)
+            for one in inputs
+        ]
 
-    def fail(self, failed: Failed) -> None:
-        """Fails what is behind some keys, from the driver."""
-        fail_keys(self._acker, self.name, self.tracking.tables.value, failed)
+    def _tables(self) -> list[KeyTable]:
+        return [one.key_table() for one in self.inputs if isinstance(one, DeliveriesInRun)]
 
-    def failed_groups(self, *, without: set[int]) -> dict[Cause, set[int]]:
-        """The keys of groups whose rows failed after an aggregation, by cause."""
-        rest = {cause: set(keys) - without for cause, keys in self._noted_groups.read().items()}
-        return {cause: keys for cause, keys in rest.items() if keys}
+    def noted(self, *, without: set[int]) -> dict[Cause, Keys]:
+        """The keys of rows that have failed, by cause: of messages, or of groups after an aggregation."""
+        known = np.fromiter(without, dtype=np.int64)
+        rest = {cause: keys[~np.isin(keys, known)] for cause, keys in self._notes.read().items()}
+        return {cause: keys for cause, keys in rest.items() if len(keys)}
+
+    def note(self, keys: Keys, cause: Cause) -> None:
+        """Notes failed rows as workers do."""
+        self._notes.add(keys, cause)
+
+    def fail_messages(self, failed: dict[Cause, Keys]) -> set[int]:
+        """Fails the messages among some keys. Returns these keys; the others are those of groups."""
+        self._are_notes_read = True
+        found: set[int] = set()
+        for one in self.inputs:
+            if isinstance(one, MessagesInRun):
+                found |= set(one.fail_keys(failed).tolist())
+        return found
 
     def complete(self) -> Summary:
         """Acks what has not failed."""
         self._watch.check()
         for one in self.inputs:
             one.complete(self._token)
-        ends = [one.final_events() for one in self.inputs]
-        failures = tuple(failure for _, failed in ends for failure in failed)
-        return Summary(
-            tuple(one.name for one in self.inputs),
-            len(self),
-            sum(completed for completed, _ in ends),
-            sum(failure.dead for failure in failures),
-            failures,
-            time.monotonic() - self._start_s,
-        )
+        return Summary.of_inputs([one.summary(self._seconds) for one in self.inputs])
+
+
+class HandOverRun(Run[HandedOverInput]):
+    """A run whose rows leave for another application."""
+
+    def __init__(self, inputs: Sequence[Input], options: RunOptions) -> None:
+        super().__init__(inputs[0].frame.sparkSession, options)
+        acker = options.acker
+        self.inputs = [
+            CollectedMessages(one, acker, options.retries)
+            if isinstance(one, MessageFrame)
+            else DeliveriesInRun(one, acker, self.name)
+            for one in inputs
+        ]
+
+    def _tables(self) -> list[KeyTable]:
+        return [one.key_table() for one in self.inputs]
 
     def hand_over(self, keys: Keys, edges: Keys) -> None:
         """Acks everything in exchange for the edges of rows that another application has to ack."""
@@ -168,6 +145,28 @@ class Run:
         for one in self.inputs:
             one.hand_over(keys, edges, self._token)
 
+
+class _WatchedRun:
+    """A run as its watch sees it."""
+
+    def __init__(self, run: Run[AnyInput]) -> None:
+        self._run = run
+
     @property
-    def _token(self) -> str:
-        return f"run {self.name}"
+    def name(self) -> str:
+        return ", ".join(one.name for one in self._run.inputs)
+
+    def renew_lease(self) -> None:
+        for one in self._run.inputs:
+            one.renew_lease()
+
+    def extend(self) -> None:
+        self._run._notes.keep()
+        for one in self._run.inputs:
+            one.extend()
+
+    def counts(self) -> tuple[int, int]:
+        """Rows that have failed count as one message each, until it is known whose they are."""
+        counts = [one.counts() for one in self._run.inputs]
+        noted = 0 if self._run._are_notes_read else len(self._run._notes)
+        return sum(completed for completed, _ in counts), noted + sum(failed for _, failed in counts)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -16,17 +16,22 @@ from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry, RetryBook
 from redis_acker.store.ids import U64Array, roots_at, sequence_of
 from redis_acker.store.lease import LEASE_MS, Lease
 from redis_acker.store.message_ids import MessageId, id_from_text, id_to_text
+from redis_acker.store.progress import RunProgress
 from redis_acker.store.streams import Failure
 from spark_integration.runs.summary import FailedMessage
 
 RUN = "run"
-"""The component that fails roots when the run, and not a row, went wrong."""
+"""The component that fails roots when the run, and not a row, went wrong. That is no attempt at their messages."""
 
 TAKEN_OVER = "taken over"
-"""The component that fails roots in whose place others are. That is no attempt at their messages."""
+"""The component that fails roots in whose place others are. That is no attempt either."""
+
+DIED = "the run died before its job was done"
 
 WAIT_S = 1.2 * LEASE_MS / 1000
 """How long a run waits for its spout: a run that died holds it until its lease ends."""
+
+_MOST_ROWS = 1 << 63
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +43,6 @@ class RunSpout:
         """run: names the run in whose notes the rows of messages that are given up are kept."""
         self._acker, self._name, self._policy, self._run = acker, name, policy, run
         self.number = acker.spout_number(name)
-        self._note_key = acker.shards.keys[0].run(self.number)
         self._noted_roots = ""
         self.first_sequence = 0
         """Of the roots that are noted."""
@@ -47,19 +51,27 @@ class RunSpout:
 
     # -- holding it ----------------------------------------------------------------------------------------------
 
-    def take_lease(self) -> list[FailedMessage]:
-        """Takes the spout, and fails what a run that died has left pending. Returns all that has failed meanwhile."""
+    def take_lease(self) -> None:
+        """Takes the spout, and fails what a to_df() that died has left pending."""
         self._wait_for_lease()
         self._is_held = True
         self._book = RetryBook(self._acker, self._name)
         self._retries: dict[MessageId, Retry] = self._book.load()
-        if left := self._on_note("GET"):
+        if left := self._acker.shards.run_note(self.number):
             first_sequence, count, block_size = map(int, left.split())
             roots = roots_at(self.number, first_sequence, np.arange(count), block_size)
-            self._acker.fail(roots, component=RUN, error="the run died before its job was done")
-        failed = self.note_failures()
-        self._counts_before = self._counts()
-        return failed
+            self._acker.fail(roots, component=RUN, error=DIED)
+
+    def start_over(self, progress: RunProgress) -> None:
+        """Fails all that a run which died has left pending. Its messages have merely waited in it: that is no attempt
+        at them, though some may have timed out by now."""
+        progress.rename("")  # first: a worker of that run that is still alive begins nothing more
+        left = list(progress.pending())
+        for first, rows in left:
+            self._acker.fail(progress.roots_of(first, rows), component=RUN, error=DIED)
+            self.note_failures(waiting=left)
+            self.renew_lease()
+        progress.drop()
 
     def _wait_for_lease(self) -> None:
         """Waits as long as it takes a dead holder's lease to end, then raises SpoutTaken."""
@@ -88,28 +100,15 @@ class RunSpout:
         """Names the roots that the next run fails at once if this one dies."""
         self.first_sequence = sequence_of(int(roots[0]))
         self._noted_roots = f"{self.first_sequence} {len(roots)} {self._acker.settings.block_size}"
-        self._on_note("SET", self._noted_roots)
+        self._acker.shards.put_run_note(self.number, self._noted_roots)
 
     def forget_roots(self) -> None:
-        self._on_note("DEL")
+        self._acker.shards.delete_run_note(self.number)
 
     def close(self) -> None:
-        if self._noted_roots and self._on_note("GET") == self._noted_roots.encode():
+        if self._noted_roots and self._acker.shards.run_note(self.number) == self._noted_roots.encode():
             self.forget_roots()
         self._lease.give_up()
-
-    def _on_note(self, command: str, *args: str) -> bytes | None:
-        found: bytes | None = self._acker.shards.ask(0, command, self._note_key, *args)
-        return found
-
-    def counts(self) -> tuple[int, int]:
-        """How many roots have completed and failed since the lease was taken."""
-        completed, failed = self._counts()
-        return completed - self._counts_before[0], failed - self._counts_before[1]
-
-    def _counts(self) -> tuple[int, int]:
-        [found] = [one for one in self._acker.stats().spouts if one.name == self._name]
-        return found.completed, found.failed + found.timeout
 
     # -- attempts ------------------------------------------------------------------------------------------------
 
@@ -127,28 +126,18 @@ class RunSpout:
         """How many attempts have failed, of the messages that are not done."""
         return {message_id: retry.attempt for message_id, retry in self._retries.items()}
 
-    def note_failures(self, *, without: U64Array | None = None) -> list[FailedMessage]:
-        """Takes all failures out of their stream, as retries for a later run or as dead letters. Those of the roots in
-        without are no attempts."""
-        left_out = set() if without is None else set(without.tolist())
+    def note_failures(self, *, waiting: Iterable[tuple[int, int]] = ()) -> list[FailedMessage]:
+        """Takes all failures out of their stream, as retries for a later run or as dead letters. A timeout is no
+        attempt for roots that merely waited: first block sequence and rows of each span of them."""
+        spans = sorted(waiting)
         found: list[FailedMessage] = []
         with self._acker.failures(self._name, consumer=RUN) as failures:
             while events := failures.read():
-                some = [one for failure in events for one in self._failed_in(failure) if one[0].root not in left_out]
+                some = [one for failure in events for one in self._failed_in(failure, spans)]
                 self._note(some)
                 found += [failed for failed, _ in some]
                 failures.release(events)
         return found
-
-    def note_lost(self, lost: Iterable[tuple[MessageId, int, int]]) -> list[FailedMessage]:
-        """Notes messages whose roots the store has lost: message id, root and attempt of each."""
-        error, now_ms = "the store has lost it: it knows nothing of its root", int(time.time() * 1000)
-        failed = [
-            FailedMessage(message_id, self._name, root, attempt, "timeout", "", error, self._is_last(attempt))
-            for message_id, root, attempt in lost
-        ]
-        self._note([(one, now_ms) for one in failed])
-        return failed
 
     def forget(self, message_ids: Iterable[MessageId]) -> None:
         """Forgets that messages have failed, because they are complete or dead now."""
@@ -157,16 +146,21 @@ class RunSpout:
     def _is_last(self, attempt: int, fatal: bool = False) -> bool:
         return fatal or attempt >= self._policy.max_attempts
 
-    def _failed_in(self, failure: Failure) -> Iterator[tuple[FailedMessage, int]]:
-        """The messages of a failure, each with its time in ms."""
-        if failure.component == TAKEN_OVER:
+    def _failed_in(self, failure: Failure, waiting: list[tuple[int, int]]) -> Iterator[tuple[FailedMessage, int]]:
+        """The messages of a failure that is an attempt at them, each with its time in ms."""
+        if failure.component in (RUN, TAKEN_OVER):
             return
         why = failure.reason, failure.component, failure.error
         rows = zip(failure.roots.tolist(), failure.message_ids, failure.attempts, strict=True)
         for root, message_id, attempt in rows:
-            if message_id is not None:
+            if message_id is not None and not (failure.reason == "timeout" and self._is_in(root, waiting)):
                 dead = self._is_last(attempt, failure.fatal)
                 yield FailedMessage(message_id, self._name, root, attempt, *why, dead), failure.at_ms
+
+    def _is_in(self, root: int, spans: list[tuple[int, int]]) -> bool:
+        at = bisect.bisect_right(spans, (sequence_of(root), _MOST_ROWS)) - 1
+        first, rows = spans[at] if at >= 0 else (0, 0)
+        return sequence_of(root) < first + -(-rows // self._acker.settings.block_size)
 
     def _note(self, failed: list[tuple[FailedMessage, int]]) -> None:
         """Stores the attempts of failed messages, or their dead letters."""

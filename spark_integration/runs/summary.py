@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from redis_acker.store.message_ids import MessageId
@@ -48,6 +49,18 @@ class Summary:
     seconds: float
     completed_before: int = 0
     """How many were completed by the run that died and that this one continued."""
+
+    @classmethod
+    def of_inputs(cls, parts: Sequence[Summary]) -> Summary:
+        """The outcome of a job with several inputs, each of which has its own."""
+        return cls(
+            tuple(spout for one in parts for spout in one.spouts),
+            sum(one.tracked for one in parts),
+            sum(one.completed for one in parts),
+            sum(one.dead for one in parts),
+            tuple(failure for one in parts for failure in one.failures),
+            max(one.seconds for one in parts),
+        )
 
     @property
     def failed(self) -> int:

@@ -14,9 +14,9 @@ import pyarrow as pa
 from redis_acker.components.tuples import Tuple
 from redis_acker.errors import BadInput
 from redis_acker.store.ids import U64Array
-from redis_acker.store.packed import unpack_anchor_arrays, unpack_anchors
+from redis_acker.store.packed import split_anchors, unpack_anchor_arrays, unpack_anchors
 from spark_integration.topologies.plan import Plan
-from spark_integration.topologies.wire import Delivery, Row, pack_deliveries, pack_values, to_arrow
+from spark_integration.topologies.wire import DRIVER, Chunk, Delivery, Row, pack_values, to_arrow
 
 MOST_BYTES = 32 << 20
 """A micro-batch that has reached this size takes no further deliveries."""
@@ -30,16 +30,17 @@ class MicroBatch:
     """Deliveries that one Spark job brings through the topology."""
 
     number: int
-    """Unique in a run."""
+    """Unique in a run. It stays the same when the job is run again, and so do the tokens of its acks."""
     deliveries: list[tuple[int, Delivery]]
     """Each with its task."""
 
-    def table(self) -> pa.Table:
-        """One row for each task, so that Spark may spread them over partitions as they are."""
-        shares: dict[int, list[Delivery]] = {}
+    def table(self, tasks: int) -> pa.Table:
+        """One row for each of so many tasks, also for those without deliveries, so that Spark may spread them over
+        partitions as they are."""
+        shares: list[list[Delivery]] = [[] for _ in range(tasks)]
         for task, delivery in self.deliveries:
-            shares.setdefault(task, []).append(delivery)
-        rows = [Row(0, task, pack_deliveries(share)) for task, share in shares.items()]
+            shares[task].append(delivery)
+        rows = [Row(0, task, Chunk.of(DRIVER, len(share), share).packed()) for task, share in enumerate(shares)]
         return pa.Table.from_batches([to_arrow(rows)])
 
     def roots(self) -> U64Array:
@@ -101,13 +102,6 @@ class Gatherer:
             self.finished += len(waiting) - len(alive)
             return self._batch_of(alive) if alive else None
 
-    def halve(self, batch: MicroBatch) -> list[MicroBatch]:
-        """Two micro-batches in place of one."""
-        middle = len(batch.deliveries) // 2
-        with self._lock:
-            del self._in_work[batch.number]
-            return [self._batch_of(batch.deliveries[:middle]), self._batch_of(batch.deliveries[middle:])]
-
     def finish(self, batch: MicroBatch) -> None:
         with self._lock:
             del self._in_work[batch.number]
@@ -127,9 +121,10 @@ class Gatherer:
 
 
 def _is_alive(delivery: Delivery, live_roots: Set[int]) -> bool:
-    return not delivery.anchors or any(root in live_roots for root, _ in unpack_anchors(delivery.anchors))
+    packed, _ = split_anchors(delivery.anchors)
+    return not packed or any(root in live_roots for root, _ in unpack_anchors(packed))
 
 
 def _roots(deliveries: Iterable[Delivery]) -> U64Array:
-    roots, _ = unpack_anchor_arrays(b"".join(delivery.anchors for delivery in deliveries))
+    roots, _ = unpack_anchor_arrays(b"".join(split_anchors(delivery.anchors)[0] for delivery in deliveries))
     return np.unique(roots)

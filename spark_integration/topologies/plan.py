@@ -9,10 +9,13 @@ from functools import cached_property
 
 from redis_acker.components.component import Component, TaskContext
 from redis_acker.components.tuples import DEFAULT_STREAM, Tuple
-from redis_acker.errors import BadTopology
+from redis_acker.errors import BadInput, BadTopology
+from redis_acker.store.acker import Acker
 from redis_acker.topology.routing import Inbox
 from redis_acker.topology.topology import ComponentSpec, Topology
-from spark_integration.topologies.wire import Row, pickle_by_value
+from redis_acker.version import VERSION
+from spark_integration.topologies.wire import DRIVER, Row, pickle_by_value
+from spark_integration.workers import StoreAddress
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,9 @@ class Plan:
     """Components with their streams. Elsewhere a stream is named by its place in this list."""
     levels: list[list[str]]
     """Bolts that work side by side. Each level gets what those before it emit."""
+    store: StoreAddress | None
+    """None if tracking is off."""
+    version: str = VERSION
 
     @cached_property
     def tasks_of(self) -> dict[str, list[int]]:
@@ -42,6 +48,22 @@ class Plan:
     @cached_property
     def stream_numbers(self) -> dict[tuple[str, str], int]:
         return {stream: number for number, stream in enumerate(self.streams)}
+
+    @cached_property
+    def senders_to(self) -> list[list[int]]:
+        """For each task who sends it something in each micro-batch, if only the news that there is nothing: the driver,
+        and the tasks that it listens to at levels before its own."""
+        level_of = {name: level for level, names in enumerate(self.levels) for name in names}
+        found = []
+        for context in self.tasks:
+            heard = _upstream(self.topology.components[context.component]) & level_of.keys()
+            before = [name for name in sorted(heard) if level_of[name] < level_of[context.component]]
+            found.append([DRIVER, *(task for name in before for task in self.tasks_of[name])])
+        return found
+
+    def receivers_of(self, sender: int) -> list[int]:
+        """The tasks that have this one among their senders."""
+        return [task for task, senders in enumerate(self.senders_to) if sender in senders]
 
     def tasks_at(self, level: int) -> list[int]:
         return [task for component in self.levels[level] for task in self.tasks_of[component]]
@@ -58,24 +80,31 @@ class Plan:
 
     def inboxes(self, put: Callable[[int, Tuple], None]) -> dict[str, list[Inbox]]:
         """An inbox for each task of each bolt, all of which call put with the number of their task."""
-        return {name: [_TaskInbox(put, task) for task in tasks] for name, tasks in self.tasks_of.items()}
+        return {name: [TaskInbox(put, task) for task in tasks] for name, tasks in self.tasks_of.items()}
 
 
-class _TaskInbox:
+class TaskInbox:
     def __init__(self, put: Callable[[int, Tuple], None], task: int) -> None:
-        self._put, self._task = put, task
+        self._put, self.task = put, task
 
     def put(self, tup: Tuple) -> None:
-        self._put(self._task, tup)
+        self._put(self.task, tup)
 
 
-def make_plan(topology: Topology) -> Plan:
+def make_plan(topology: Topology, acker: Acker | None = None) -> Plan:
     specs = topology.components.values()
     if ticking := [spec.name for spec in topology.bolts if spec.tick_every_s]:
         raise BadTopology(
             f"Bolt {ticking[0]!r} wants tick tuples, but on Spark a copy of a bolt lives for one micro-batch: do in "
             "cleanup() what it does at a tick, or use LocalRunner."
         )
+    if topology.timeout_ms is not None:
+        raise BadTopology(
+            f"Topology {topology.name!r} has a timeout of its own, but on Spark a job keeps its messages alive for as "
+            "long as it runs: leave out timeout_ms, or use LocalRunner."
+        )
+    if acker and acker.shards._clock:
+        raise BadInput("An Acker with a clock of its own cannot be used on Spark: executors do not see that clock.")
     return Plan(
         run=os.urandom(16),
         topology=Topology(topology.name, {spec.name: _outline(spec) for spec in specs}),
@@ -83,6 +112,7 @@ def make_plan(topology: Topology) -> Plan:
         tasks=[context for spec in topology.bolts for context in spec.tasks],
         streams=[(spec.name, stream) for spec in specs for stream in spec.component.all_streams()],
         levels=_levels(topology),
+        store=StoreAddress.of(acker) if acker else None,
     )
 
 

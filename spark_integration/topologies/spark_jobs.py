@@ -7,10 +7,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from redis_acker.errors import BadTopology, ServerUnavailable
-from spark_integration.errors import wrong_python_in
+from spark_integration.errors import JobFailed, error_of
 from spark_integration.topologies.micro_batch import MicroBatch
 from spark_integration.topologies.plan import Plan
-from spark_integration.topologies.task import level_step, load_step
+from spark_integration.topologies.task import Level, level_step, load_step
 from spark_integration.topologies.wire import RESULT, SCHEMA, Row, from_arrow, to_arrow
 from spark_integration.workers import check_python
 
@@ -27,15 +27,16 @@ class Jobs:
     def __init__(self, spark: SparkSession, plan: Plan) -> None:
         self._spark, self._plan = spark, plan
 
-    def check(self) -> None:
-        """Raises an error if Spark runs no jobs, its workers have the wrong Python, or they cannot load the bolts."""
+    def check(self, *, store: bool) -> None:
+        """Raises an error if Spark runs no jobs, its workers have the wrong Python or another version of this package,
+        or they cannot load the bolts; with store=True also if they cannot reach the store."""
         check_python(self._spark)
         try:
             frame = self._spark.createDataFrame(pa.Table.from_batches([to_arrow([Row(0, RESULT, b"")])]))
-            rows = from_arrow(frame.mapInArrow(load_step(self._plan), SCHEMA).toArrow())
+            rows = from_arrow(frame.mapInArrow(load_step(self._plan, store=store), SCHEMA).toArrow())
         except Exception as error:
-            if wrong := wrong_python_in(error):
-                raise wrong from error
+            if not isinstance(known := error_of(error, ""), JobFailed):
+                raise known from error
             raise ServerUnavailable(
                 f"Spark cannot run topology {self._plan.topology.name!r}: {short(error)} Check that the session runs "
                 "other jobs; Spark's log has the whole error."
@@ -46,17 +47,22 @@ class Jobs:
                 "spark.addArtifacts()."
             )
 
-    def run(self, batch: MicroBatch) -> list[Row]:
-        """Runs a micro-batch. Returns what its tasks did, and deliveries that must wait for the next."""
-        return from_arrow(self.frame(batch).toArrow())
+    def run(self, batch: MicroBatch, *, is_careful: bool = False) -> list[Row]:
+        """Runs a micro-batch. Returns what its tasks counted, and deliveries that must wait for the next.
 
-    def frame(self, batch: MicroBatch) -> DataFrame:
+        is_careful: one task after the other, each noting what it works on, so that it is known what a worker dies of.
+        """
+        return from_arrow(self.frame(batch, is_careful=is_careful).toArrow())
+
+    def frame(self, batch: MicroBatch, *, is_careful: bool = False) -> DataFrame:
         """Deliveries -> the tasks of the first level -> what they emit to those of the next -> ... -> results."""
-        frame = self._spark.createDataFrame(batch.table())
-        for level in range(len(self._plan.levels)):
-            if level:
-                frame = by_part(frame, self._plan.partitions_at(level))
-            frame = frame.mapInArrow(level_step(self._plan, level, batch.number), SCHEMA)
+        frame = self._spark.createDataFrame(batch.table(len(self._plan.tasks)))
+        for number in range(len(self._plan.levels)):
+            if is_careful:
+                frame = frame.repartition(1)
+            elif number:
+                frame = by_part(frame, self._plan.partitions_at(number))
+            frame = frame.mapInArrow(level_step(Level(self._plan, number, batch.number, is_careful)), SCHEMA)
         return frame
 
 

@@ -5,25 +5,35 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from struct import pack
+from uuid import uuid4
 
 import pyarrow as pa
 
-from redis_acker.components.bolt import Bolt, OutputCollector, execute, prepare
-from redis_acker.components.component import TaskContext
+from redis_acker.components.batch_bolt import BatchBolt, execute_batch
+from redis_acker.components.bolt import AckBuffer, Bolt, OutputCollector, execute, prepare
+from redis_acker.components.component import BoltRouter
+from redis_acker.components.tracing import flush_spans
 from redis_acker.components.tuples import Anchors, Tuple
 from redis_acker.errors import text_of, traceback_of
-from redis_acker.store.packed import unpack_anchors
+from redis_acker.store.acker import Acker
+from redis_acker.store.ids import Token
+from redis_acker.store.packed import split_anchors, unpack_anchors
+from redis_acker.version import VERSION
+from spark_integration.errors import OtherVersion
+from spark_integration.topologies.acks import TaskAcks, when_it_is_there
 from spark_integration.topologies.emission import Emission, ExecutorRouter, Outbox
+from spark_integration.topologies.hands import LOOKS_PER_TIMEOUT, Hands, watched
+from spark_integration.topologies.notes import Notes
 from spark_integration.topologies.plan import Plan
-from spark_integration.topologies.results import Result, ResultBuffer
 from spark_integration.topologies.wire import (
     RESULT,
     Delivery,
     Row,
+    all_deliveries,
     from_arrow,
     to_arrow,
-    unpack_deliveries,
     unpack_values,
 )
 
@@ -34,33 +44,54 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 log = logging.getLogger(__name__)
 
 
-def level_step(plan: Plan, level: int, batch: int) -> ArrowFunction:
+@dataclass(frozen=True)
+class Level:
+    """What the tasks of a level need to know to work on a micro-batch."""
+
+    plan: Plan
+    number: int
+    batch: int
+    is_careful: bool = False
+    """Whether tasks note what they work on before they begin."""
+
+
+def level_step(level: Level) -> ArrowFunction:
     """A function for mapInArrow that runs the tasks of a level on their rows, and lets other rows pass."""
-    tasks = frozenset(plan.tasks_at(level))
+    plan, tasks = level.plan, frozenset(level.plan.tasks_at(level.number))
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shares: dict[int, list[bytes]] = {}
         for rows in map(from_arrow, batches):
-            passing = [plan.address(row.task, row.data, level + 1) for row in rows if row.task not in tasks]
+            passing = [plan.address(row.task, row.data, level.number + 1) for row in rows if row.task not in tasks]
             if passing:
                 yield to_arrow(passing)
             for row in rows:
                 if row.task in tasks:
                     shares.setdefault(row.task, []).append(row.data)
         for task, chunks in sorted(shares.items()):
-            for found in Task(plan, task, level=level, batch=batch).run(unpack_deliveries(chunks)):
+            # Before anything is done: what a task acks, it must have done with all of its deliveries at hand.
+            deliveries = all_deliveries(chunks, plan.senders_to[task])
+            for found in Task(level, task).rows(deliveries):
                 if found:
                     yield to_arrow(found)
 
-    step.__name__ = "_and_".join(plan.levels[level])  # Spark's UI shows it
+    step.__name__ = "_and_".join(plan.levels[level.number])  # Spark's UI shows it
     return step
 
 
-def load_step(plan: Plan) -> ArrowFunction:
-    """A function for mapInArrow that says which bolts cannot be loaded in an executor, and why."""
+def load_step(plan: Plan, *, store: bool) -> ArrowFunction:
+    """A function for mapInArrow that says which bolts cannot be loaded in an executor, and why. store: raises an error
+    if the store cannot be reached from there."""
 
     def load_bolts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
+            if plan.version != VERSION:
+                raise OtherVersion(
+                    f"The driver has redis-acker {plan.version}, but a Spark worker has {VERSION}: ship the driver's "
+                    "version to the workers (a wheel, --py-files or an archive)."
+                )
+            if plan.store and store:
+                plan.store.acker()
             for name, pickled in plan.bolts.items():
                 try:
                     pickle.loads(pickled)
@@ -73,51 +104,101 @@ def load_step(plan: Plan) -> ArrowFunction:
 class Task:
     """A task of a bolt. Its copy of the bolt lives for one micro-batch: prepare(), its tuples, cleanup()."""
 
-    def __init__(self, plan: Plan, number: int, *, level: int, batch: int) -> None:
-        self._plan, self._number, self._level, self._batch = plan, number, level, batch
-        self._context = plan.tasks[number]
-        self._buffer = ResultBuffer()
-        self._emission = Emission(plan.run)
-        self._outbox = Outbox(plan, self._emission, level)
-        component, task, parallelism = self._context.component, self._context.task, self._context.parallelism
-        # A shuffle starts with another task in each micro-batch. Otherwise small ones would all go to the first.
-        emitter = TaskContext(component, task + batch, parallelism)
-        router = ExecutorRouter(plan, emitter, self._outbox, self._emission)
-        self._collector = OutputCollector(component, router, self._buffer, self._emission.new_edge)
+    def __init__(self, level: Level, number: int) -> None:
+        self._plan, self._level, self._number = level.plan, level, number
+        self._context = self._plan.tasks[number]
+        self._emission = Emission(self._plan.run, number)
+        self._outbox = Outbox(self._plan, self._emission, number, level.number)
+        self._acks: TaskAcks | None = None
+        self._hands: Hands | None = None
+        self._given_up_keys, self._given_up_roots = set[bytes](), set[int]()
+        if self._plan.store:
+            self._open(when_it_is_there(self._plan.store.acker))
+        component = self._context.component
+        router = ExecutorRouter(self._plan, self._context, self._outbox, self._emission)
+        buffer = AckBuffer(None) if self._acks is None else self._acks
+        self._collector = _TaskCollector(component, router, buffer, self._emission, self._hands)
 
-    def run(self, deliveries: Sequence[Delivery]) -> Iterator[list[Row]]:
+    def _open(self, acker: Acker) -> None:
+        run, name = self._plan.run.hex(), f"{self._level.batch} {self._level.number} {self._number}"
+        notes = Notes(acker, run)
+        self._acks = TaskAcks(acker, Token.of(f"{run} {name}"))
+        place = f"{name} {uuid4().hex}"
+        self._hands = Hands(acker, notes, self._context.component, place, is_careful=self._level.is_careful)
+        for note in when_it_is_there(notes.read).values():
+            if note.state == "given up":
+                self._given_up_keys.add(bytes.fromhex(note.key))
+                self._given_up_roots.update(note.roots)
+
+    def rows(self, deliveries: Sequence[Delivery]) -> Iterator[list[Row]]:
         """Works on its share of the micro-batch. Yields rows for other tasks and, last, one for the driver."""
+        known = [one for one in deliveries if not self._is_given_up(one)]
+        self._collector.counters.skipped += len(deliveries) - len(known)
+        if known and self._hands:
+            yield from watched(self._work(known), self._hands.look, self._hands.timeout_s / LOOKS_PER_TIMEOUT)
+        elif known:
+            yield from self._work(known)
+        counters = {self._context.component: self._collector.counters}
+        result = self._plan.address(RESULT, pickle.dumps(counters), self._level.number + 1)
+        yield [*self._outbox.close(), result]
+
+    def _work(self, deliveries: Sequence[Delivery]) -> Iterator[list[Row]]:
         tuples = [self._tuple(one) for one in deliveries]
         bolt = self._prepare(tuples)
         if bolt:
-            for tup, delivery in zip(tuples, deliveries, strict=True):
-                if not tup.outcome:
-                    self._emission.at(delivery.key)
-                    execute(bolt, self._collector, tup)
+            size = bolt.batch_size if isinstance(bolt, BatchBolt) else 1
+            for at in range(0, len(tuples), size):
+                # The batches are the same in every attempt, so the key of the first names what all of it emits.
+                if some := [tup for tup in tuples[at : at + size] if not tup.outcome]:
+                    self._execute(bolt, some, deliveries[at].key)
                 if self._outbox.is_full():
                     yield self._outbox.dispatch()
+                if self._acks is not None and self._acks.is_due():
+                    self._acks.send(acks=_has_no_cleanup(bolt))
             self._cleanup(bolt, tuples)
         for tup in tuples:
             if not tup.outcome:
                 self._collector.fail(tup, LEFT_OPEN)
-        result = self._plan.address(RESULT, self._result(len(tuples)).packed(), self._level + 1)
-        yield [*self._outbox.dispatch(), result]
+        if any(tup.anchors.trace for tup in tuples):
+            flush_spans()
+        if self._acks is not None:
+            self._acks.send()
+
+    def _is_given_up(self, delivery: Delivery) -> bool:
+        if delivery.key in self._given_up_keys:
+            return True
+        if not (self._given_up_roots and delivery.anchors):
+            return False
+        return all(root in self._given_up_roots for root, _ in unpack_anchors(split_anchors(delivery.anchors)[0]))
 
     def _tuple(self, delivery: Delivery) -> Tuple:
         component, stream = self._plan.streams[delivery.stream]
         fields = self._plan.topology.components[component].component.fields_of(stream) or ()
-        anchors = Anchors.trusted(dict(unpack_anchors(delivery.anchors)))
+        packed, trace = split_anchors(delivery.anchors)
+        edges = dict(unpack_anchors(packed))
+        anchors = Anchors.traced(edges, trace) if trace else Anchors.trusted(edges)
         tup = Tuple((), fields=fields, anchors=anchors, component=component, stream=stream)
+        if self._acks is not None:
+            self._acks.expect(tup)
         try:
             tup.values = unpack_values(delivery.values)
         except Exception as error:
             self._collector.fail(tup, f"its values cannot be unpickled: {text_of(error)}")
         return tup
 
+    def _execute(self, bolt: Bolt, tuples: list[Tuple], key: bytes) -> None:
+        self._at(key, tuples)
+        if isinstance(bolt, BatchBolt):
+            execute_batch(bolt, self._collector, list(tuples))
+        else:
+            execute(bolt, self._collector, tuples[0])
+        self._put_down()
+        self._collector.counters.executed += len(tuples)
+
     def _prepare(self, tuples: list[Tuple]) -> Bolt | None:
         """The bolt, ready to work. None if it cannot work now: its tuples fail, to be replayed later."""
         bolt = pickle.loads(self._plan.bolts[self._context.component])
-        self._emission.at(self._own_key("prepare"))
+        self._at(self._own_key("prepare"), tuples, "prepare()")
         try:
             prepare(bolt, self._context, self._collector)
         except Exception as error:
@@ -126,21 +207,36 @@ class Task:
                     self._collector.fail(tup, f"prepare() raised {text_of(error)}")
             self._log("prepare", error)
             return None
+        finally:
+            self._put_down()
         assert isinstance(bolt, Bolt)
         return bolt
 
     def _cleanup(self, bolt: Bolt, tuples: list[Tuple]) -> None:
         """An error in cleanup() fails all tuples, also those that were acked: what it should write may be missing."""
-        self._emission.at(self._own_key("cleanup"))
+        self._at(self._own_key("cleanup"), tuples, "cleanup()")
         try:
             bolt.cleanup()
         except Exception as error:
             for tup in tuples:
                 if tup.outcome != "failed":
                     self._collector.counters.acked -= tup.outcome == "acked"
+                    if self._acks is not None and tup.outcome:
+                        self._acks.expect(tup)
                     tup.outcome = ""
                     self._collector.fail(tup, f"cleanup() raised {text_of(error)}")
             self._log("cleanup", error)
+        finally:
+            self._put_down()
+
+    def _at(self, key: bytes, tuples: list[Tuple], phase: str = "") -> None:
+        self._emission.at(key)
+        if self._hands:
+            self._hands.take(key, tuples, phase)
+
+    def _put_down(self) -> None:
+        if self._hands:
+            self._hands.put_down()
 
     def _log(self, phase: str, error: Exception) -> None:
         name = self._context.component
@@ -148,10 +244,28 @@ class Task:
 
     def _own_key(self, phase: str) -> bytes:
         """The key for what is emitted with no tuple at hand. It sorts behind the keys of spouts."""
-        return b"\xff" + pack(">Q", self._batch) + f"{self._number}/{phase}".encode()
+        return b"\xff" + pack(">Q", self._level.batch) + f"{self._number}/{phase}".encode()
 
-    def _result(self, executed: int) -> Result:
-        result, counters = self._buffer.result, self._collector.counters
-        counters.executed = executed
-        result.counters[self._context.component] = counters
-        return result
+
+def _has_no_cleanup(bolt: Bolt) -> bool:
+    """Whether what the bolt acks is done: one that has a cleanup() may have put it off until then."""
+    return getattr(bolt.cleanup, "__func__", None) is Bolt.cleanup
+
+
+class _TaskCollector(OutputCollector):
+    """Draws edges that are the same in every attempt at the task, and takes an extend for a sign of life."""
+
+    def __init__(
+        self, component: str, router: BoltRouter, buffer: AckBuffer, emission: Emission, hands: Hands | None
+    ) -> None:
+        super().__init__(component, router, buffer, emission.new_edge)
+        self._emission, self._hands = emission, hands
+
+    def _link(self, parents: list[Tuple]) -> Anchors:
+        self._emission.next_target()
+        return super()._link(parents)
+
+    def extend(self, tup: Tuple) -> int:
+        if self._hands:
+            self._hands.sign_of_life()
+        return super().extend(tup)

@@ -14,12 +14,19 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from redis_acker.errors import BadInput
+from spark_integration.errors import CutShort
 
 SCHEMA = "part int, task int, data binary"
 """part: the partition it goes to; task: number of the task that the deliveries are for, or RESULT."""
 
 RESULT = -1
-"""In place of a task: the row tells the driver what a task did."""
+"""In place of a task: the row tells the driver what a task counted."""
+
+DRIVER = -1
+"""In place of a task that sends deliveries: the driver does."""
+
+MORE = -1
+"""In place of a total: more deliveries follow."""
 
 _ARROW = pa.schema([("part", pa.int32()), ("task", pa.int32()), ("data", pa.binary())])
 pickle_by_value: Callable[..., bytes] = cloudpickle.dumps
@@ -46,13 +53,51 @@ class Row(NamedTuple):
     data: bytes
 
 
-def pack_deliveries(deliveries: Sequence[Delivery]) -> bytes:
-    return pickle.dumps([tuple(one) for one in deliveries], protocol=5)
+class Chunk(NamedTuple):
+    """Deliveries from one sender to one task. The last one of them says how many there are in all."""
+
+    sender: int
+    """Number of a task, or DRIVER."""
+    total: int
+    """How many deliveries the sender has for the task, or MORE."""
+    deliveries: Sequence[tuple[Any, ...]]
+
+    def packed(self) -> bytes:
+        return pickle.dumps(tuple(self), protocol=5)
+
+    @classmethod
+    def of(cls, sender: int, total: int, deliveries: Sequence[Delivery]) -> Chunk:
+        return cls(sender, total, [tuple(one) for one in deliveries])  # named tuples are slow to pickle
 
 
 def unpack_deliveries(chunks: Iterable[bytes]) -> list[Delivery]:
-    """The deliveries of all rows for a task, in order."""
-    return sorted(Delivery(*one) for chunk in chunks for one in pickle.loads(chunk))
+    """The deliveries in rows for a task, in order."""
+    return _in_order(map(_chunk, chunks))
+
+
+def all_deliveries(chunks: Iterable[bytes], senders: Iterable[int]) -> list[Delivery]:
+    """The deliveries of all rows for a task, in order. Raises CutShort unless everything is here that these senders
+    have sent it: that the input has ended does not prove it."""
+    found, totals = [_chunk(packed) for packed in chunks], dict[int, int]()
+    received = dict.fromkeys(senders, 0)
+    for chunk in found:
+        received[chunk.sender] = received.get(chunk.sender, 0) + len(chunk.deliveries)
+        if chunk.total != MORE:
+            totals[chunk.sender] = chunk.total
+    if received != totals:
+        raise CutShort(
+            f"The input of a task ended after {sum(received.values()):,} deliveries, before all of them had come: it "
+            "has done nothing yet, and Spark runs it again."
+        )
+    return _in_order(found)
+
+
+def _chunk(packed: bytes) -> Chunk:
+    return Chunk(*pickle.loads(packed))
+
+
+def _in_order(chunks: Iterable[Chunk]) -> list[Delivery]:
+    return sorted(Delivery(*one) for chunk in chunks for one in chunk.deliveries)
 
 
 def pack_values(values: Sequence[Any]) -> bytes:

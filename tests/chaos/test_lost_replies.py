@@ -101,7 +101,7 @@ def state(server: Server, database: int, namespace: str) -> dict[str, Any]:
         found = keyspace(client, namespace)
     assert found
     for key, content in found.items():
-        if key.endswith(":meta"):
+        if key.endswith(":counters"):
             content.pop(b"duplicates", None)
             content.pop(b"late", None)
         elif isinstance(content, tuple) and isinstance(content[0], list):

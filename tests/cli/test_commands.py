@@ -66,7 +66,7 @@ def test_the_list_of_commands_says_of_each_what_it_says_itself(name: str) -> Non
     assert f"  {name.ljust(10)}  {TABLE[name][1]}" in redis_acker("--help", COLUMNS="80").stdout
 
 
-@pytest.mark.parametrize("name", sorted(set(TABLE) - {"completion", "dead", "quarantine", "runs"}))
+@pytest.mark.parametrize("name", sorted(set(TABLE) - {"completion", "dead", "quarantine", "runs", "scripts"}))
 def test_every_command_can_print_json(name: str) -> None:
     assert "--json" in {option for param in command(name).params for option in param.opts}
 

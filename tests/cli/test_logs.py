@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import subprocess
 import sys
 
 import pytest
 
 from redis_acker.cli.logs import JsonLines, KeyValues, without_passwords
+from tests.backends import Servers
 
 
 def record(text: str, *args: object, **fields: object) -> logging.LogRecord:
@@ -71,3 +74,46 @@ def test_a_password_is_left_out(text: str) -> None:
 def test_other_texts_stay_as_they_are() -> None:
     text = "http://127.0.0.1:9464/metrics: the password was wrong, mail a@b.example"
     assert without_passwords(text) == text
+
+
+PROGRAM = """
+from redis_acker import Acker, BasicBolt, LocalRunner, RetryPolicy, TopologyBuilder
+from redis_acker.cli.logs import start_logs
+from redis_acker.spouts.iterable import IterableSpout
+
+class Breaks(BasicBolt):
+    def process(self, tup, emit):
+        raise ValueError("first line\\nsecond line of redis://u:secret@host/0")
+
+start_logs(as_json={as_json})
+builder = TopologyBuilder("job")
+builder.spout("source", IterableSpout(["a"]))
+builder.bolt("breaks", Breaks()).shuffle("source")
+with Acker("{url}", namespace="{namespace}") as acker:
+    with LocalRunner(builder.build(), acker, retries=RetryPolicy(max_attempts=2, first_ms=1)) as runner:
+        runner.pause("source")
+        runner.resume("source")
+        assert runner.wait_until_idle(timeout_s=30)
+"""
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_program_gets_the_same_lines_from_its_drivers_and_bolts(
+    servers: Servers, namespace: str, as_json: bool
+) -> None:
+    url = servers.get("redis-7.0").url
+    code = PROGRAM.format(url=url, namespace=namespace, as_json=as_json)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    client = servers.client("redis-7.0")
+    for key in client.scan_iter(match=f"*{namespace}*"):
+        client.delete(key)
+    assert ran.returncode == 0, ran.stderr
+    found = ran.stderr.splitlines()
+    if as_json:
+        texts = [json.loads(line)["text"] for line in found]
+    else:
+        assert all(re.match(r"time=\S+ level=(info|warning|error) text=", line) for line in found)
+        texts = found
+    for said in ("is paused", "is resumed", "raised an error, which fails", "is dead after 2 attempts"):
+        assert any(said in text for text in texts), said
+    assert "secret" not in ran.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from redis_acker import Acker, Anchors, OutputCollector, Tuple
+from redis_acker import Acker, Anchors, OutputCollector, TaskId, Tuple
 from redis_acker.components.bolt import AckBuffer
 
 
@@ -16,10 +16,13 @@ class Wire:
         self.consumers = consumers
         self.delivered: list[Tuple] = []
 
-    def targets(self, stream: str, values: Sequence[Any]) -> list[int]:
-        return list(range(self.consumers))
+    def targets(self, stream: str, values: Sequence[Any], to: TaskId | None = None) -> list[TaskId]:
+        return [to] if to else self.direct_tasks(stream)
 
-    def deliver(self, target: int, values: Sequence[Any], stream: str, anchors: Anchors) -> None:
+    def direct_tasks(self, stream: str) -> list[TaskId]:
+        return [TaskId("consumer", task) for task in range(self.consumers)]
+
+    def deliver(self, target: TaskId, values: Sequence[Any], stream: str, anchors: Anchors) -> None:
         self.delivered.append(Tuple(values, anchors=anchors, stream=stream))
 
 

@@ -16,7 +16,7 @@ TICK_MS = 15_000
 
 SPOUT = "orders"
 
-FIXED_KEYS = {"meta", "spouts", "sequences", "completions", "failures", "dead"}
+FIXED_KEYS = {"meta", "counters", "spouts", "sequences", "completions", "failures", "dead"}
 """Keys that a namespace keeps when nothing is in work."""
 
 

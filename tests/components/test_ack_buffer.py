@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from redis_acker import Acker, Acks, Anchors, Fails, Token, Tuple, new_edge
 from redis_acker.errors import ServerUnavailable
 from redis_acker.store.ids import Ids
+from redis_acker.store.streams import Cause
 from tests.components.desk import Desk, tuple_of
 from tests.components.store import Store
 
@@ -35,12 +36,12 @@ class Unlucky(Acker):
             raise error
         return reply
 
-    def fail(self, roots: Ids, *, component: str = "", error: str = "", fatal: bool = False) -> Fails:
+    def fail_all(self, fails: Iterable[tuple[Ids, Cause]]) -> Fails:
         self.calls += 1
         if self.refuse:
             self.refuse -= 1
             raise ServerUnavailable("gone")
-        return super().fail(roots, component=component, error=error, fatal=fatal)
+        return super().fail_all(fails)
 
 
 @pytest.fixture
@@ -59,13 +60,14 @@ def test_a_flush_sends_all_acks_in_one_call(store: Store, unlucky: Unlucky) -> N
     assert unlucky.calls == 1
 
 
-def test_fails_for_one_cause_go_in_one_call(store: Store, unlucky: Unlucky) -> None:
+@pytest.mark.parametrize("causes", [1, 5])
+def test_fails_go_in_one_call_whatever_their_causes(store: Store, unlucky: Unlucky, causes: int) -> None:
     roots, desk = [store.start_root(7) for _ in range(10)], Desk(unlucky)
-    for root in roots:
-        desk.collector.fail(tuple_of((root, 7)), "broken")
+    for i, root in enumerate(roots):
+        desk.collector.fail(tuple_of((root, 7)), f"broken {i % causes}")
     desk.buffer.flush()
     assert unlucky.calls == 1
-    assert store.failed() == roots
+    assert sorted(store.failed()) == roots
 
 
 @pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])

@@ -79,7 +79,7 @@ def test_every_consumer_gets_an_edge_of_its_own(store: Store) -> None:
 def test_an_emit_that_nobody_hears_leaves_no_edge(store: Store) -> None:
     root, desk = store.start_root(7), Desk(store.acker, consumers=0)
     given = tuple_of((root, 7))
-    assert desk.collector.emit(["value"], anchors=given) == 0
+    assert desk.collector.emit(["value"], anchors=given) == []
     desk.ack(given)
     assert store.completed() == [root]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -40,14 +41,17 @@ class FileDisk(Disk):
         self.reload()
 
     def reload(self) -> Disk:
-        """Reads what other processes have settled."""
-        self.settled = dict(json.loads(line) for line in self._path.read_text().splitlines())
+        """Reads what other processes have settled, as far as they lived to write it."""
+        self.settled = {}
+        for line in self._path.read_text().splitlines():
+            with contextlib.suppress(ValueError):  # the half line of one that was killed, or is about to write on
+                self.settled.update([json.loads(line)])
         return self
 
     def settle(self, outcomes: Mapping[MessageId, str]) -> None:
         super().settle(outcomes)
         with self._path.open("a") as file:
-            file.writelines(f"{json.dumps(outcome)}\n" for outcome in outcomes.items())
+            file.writelines(f"\n{json.dumps(outcome)}" for outcome in outcomes.items())
 
 
 class QueueRouter:

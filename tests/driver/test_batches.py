@@ -8,7 +8,7 @@ from redis_acker import SpoutDriver
 from redis_acker.errors import ServerUnavailable
 from redis_acker.store.message_ids import MessageId
 from tests.driver.conftest import NewWorld
-from tests.driver.faults import unavailable
+from tests.driver.faults import unavailable, watched_acker
 from tests.driver.test_kills import watched_driver
 from tests.driver.world import TICK_MS, TIMEOUT_MS, World
 
@@ -86,7 +86,7 @@ def test_old_roots_of_a_driver_that_died_before_it_gave_them_up_are_replayed_onc
     assert world.acker.pending_count() == 5
     world.live(driver)
     driver.close()
-    assert [one.attempt for one in world.deliveries] == [2] * 5
+    assert [one.attempt for one in world.deliveries] == [1] * 5
     world.check()
 
 
@@ -111,4 +111,22 @@ def test_of_two_roots_of_one_message_the_newer_is_adopted(new_world: NewWorld) -
         world.pass_time(TICK_MS)
         second.step()
     second.close()
+    world.check()
+
+
+def test_small_batches_take_roots_of_blocks_that_were_allocated_together(new_world: NewWorld) -> None:
+    world = new_world(dict.fromkeys(range(20), "complete"))
+    passed: list[str] = []
+
+    def note(number: int, where: str) -> bool:
+        passed.append(where)
+        return False
+
+    driver = world.new_driver(watched_acker(world.new_acker(), unavailable(note)), max_pending=2)
+    driver.open()
+    world.live(driver)
+    driver.close()
+    assert passed.count("after init") == 10
+    assert passed.count("after allocate") == 1
+    assert len({one.root for one in world.deliveries}) == 20
     world.check()

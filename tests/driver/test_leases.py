@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
 import pytest
 
 from redis_acker import SpoutDriver, TaskContext
+from redis_acker.clock import SystemClock
 from redis_acker.errors import ServerUnavailable, SpoutTaken
-from redis_acker.store import lease as lease_module
 from redis_acker.store.lease import Lease
 from tests.driver.conftest import NewWorld
 from tests.driver.faults import unavailable, watched_acker
@@ -47,6 +49,46 @@ def test_a_second_driver_is_refused_and_told_who_drives(new_world: NewWorld) -> 
     world.live(first)
     first.close()
     world.check()
+
+
+DEAD = "from redis_acker.store.processes import process_name; print(process_name())"
+
+
+def write_lease(world: World, holder: str) -> None:
+    world.client.set(world.acker.shards.keys[0].lease(world.acker.spout_number(SPOUT)), holder, px=60_000)
+
+
+def test_a_driver_whose_process_is_dead_is_succeeded_at_once(
+    new_world: NewWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = new_world({1: "complete"})
+    dead = subprocess.run([sys.executable, "-c", DEAD], capture_output=True, text=True, check=True).stdout.strip()
+    write_lease(world, dead)
+    with caplog.at_level(logging.INFO, "redis_acker.store.lease"):
+        driver = open_driver(world)
+    assert f"was driven by {dead}, which is dead" in caplog.text
+    world.live(driver)
+    driver.close()
+    world.check()
+
+
+def test_a_driver_of_which_nothing_is_known_keeps_its_lease(new_world: NewWorld) -> None:
+    """Whatever its process id: it is one of another machine, or in another namespace."""
+    world = new_world({1: "complete"})
+    for holder in ("other pid 999999999 12345678 0123456789abcdef.1", "other pid 999999999 12345678", "somebody"):
+        write_lease(world, holder)
+        with pytest.raises(SpoutTaken, match=holder):
+            open_driver(world)
+    world.let_lease_run_out()
+
+
+def test_of_two_that_find_a_dead_holder_one_takes_over(new_world: NewWorld) -> None:
+    world = new_world()
+    first, second = (Lease(world.new_acker(), SPOUT) for _ in range(2))
+    write_lease(world, "dead")
+    assert first._ask(dead="dead")[0] == first._owner
+    assert second._ask(dead="dead")[0] == first._owner
+    first.give_up()
 
 
 def test_a_driver_that_ends_leaves_the_spout_to_the_next_at_once(new_world: NewWorld) -> None:
@@ -125,7 +167,7 @@ def test_a_lease_that_ran_out_unnoticed_is_taken_again(new_world: NewWorld) -> N
 
 def test_a_lease_is_renewed_three_times_while_it_lasts(new_world: NewWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1_000.0
-    monkeypatch.setattr(lease_module, "_now_s", lambda: now_s)
+    monkeypatch.setattr(SystemClock, "uptime_s", lambda self: now_s)
     world = new_world()
     points = unavailable(lambda number, where: False)
     lease = Lease(watched_acker(world.new_acker(), points), SPOUT, for_ms=9_000)
@@ -143,7 +185,7 @@ def test_a_driver_that_was_taken_over_stops_with_the_name_of_the_other(
     new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 0.0
-    monkeypatch.setattr(lease_module, "_now_s", lambda: now_s)
+    monkeypatch.setattr(SystemClock, "uptime_s", lambda self: now_s)
     world = new_world({1: "complete"})
     first = open_driver(world)
     now_s += 60
@@ -184,4 +226,7 @@ def test_a_driver_ends_though_the_server_cannot_be_told(new_world: NewWorld, cap
     assert not spout.is_open
     assert "ends in 10000 ms" in caplog.text
     world.let_lease_run_out()
+    successor = open_driver(world)
+    successor.step()
+    successor.close()
     world.check()

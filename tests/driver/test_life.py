@@ -242,13 +242,18 @@ LIVES: dict[Callable[[World], None], list[State | None]] = {
 def test_message_1(new_world: NewWorld, live: Callable[[World], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Goes the way that its life has in the table."""
     states: list[State | None] = []
-    move = Messages.move
+    move, move_all = Messages.move, Messages.move_all
 
     def move_and_note(messages: Messages, life: Life, to: State | None) -> None:
         move(messages, life, to)
         states.append(to)
 
+    def move_all_and_note(messages: Messages, came_from: State, to: State | None) -> None:
+        states.extend(to for _ in messages.all(came_from))
+        move_all(messages, came_from, to)
+
     monkeypatch.setattr(Messages, "move", move_and_note)
+    monkeypatch.setattr(Messages, "move_all", move_all_and_note)
     live(new_world({1: "complete"}))
     assert states == LIVES[live]
 

@@ -204,7 +204,7 @@ def test_what_the_store_lost_while_a_component_has_it_names_that(new_world: NewW
     assert attempt.error == f"the store has lost it: no final event for {OWN_TIMEOUT_MS} ms; it is there"
 
 
-def test_a_timeout_of_what_an_earlier_driver_emitted_says_so(new_world: NewWorld) -> None:
+def test_a_timeout_of_what_an_earlier_driver_emitted_is_no_attempt(new_world: NewWorld) -> None:
     world = new_world({1: "complete"})
     world.policy = RetryPolicy(max_attempts=1)
     first = world.new_driver()
@@ -216,7 +216,26 @@ def test_a_timeout_of_what_an_earlier_driver_emitted_says_so(new_world: NewWorld
     second.step()
     for _ in range(3):
         world.pass_time(TICK_MS)
+    world.queue.clear()
+    world.live(second)
+    second.close()
+    assert world.attempts_at(1) == [1, 1]
+    world.check()
+
+
+def test_what_the_store_has_lost_of_an_earlier_driver_is_no_attempt(new_world: NewWorld) -> None:
+    world = new_world({1: "complete"})
+    world.policy = RetryPolicy(max_attempts=1)
+    first = world.new_driver()
+    first.open()
+    first.step()
+    first.close()
+    second = world.new_driver()
+    second.open()
     second.step()
-    [attempt] = world.dead_letters()[1].history
-    assert (attempt.reason, attempt.component) == ("timeout", "")
-    assert attempt.error == f"an earlier run of {SPOUT} emitted it and ended; it timed out after {3 * TICK_MS} ms"
+    lose_roots(world)
+    world.queue.clear()
+    world.live(second)
+    second.close()
+    assert world.attempts_at(1) == [1, 1]
+    assert world.disk.settled == {1: "acked"}

@@ -11,8 +11,8 @@ from itertools import count
 
 import pytest
 
+from redis_acker.clock import SystemClock
 from redis_acker.errors import SpoutTaken
-from redis_acker.store import lease
 from redis_acker.store.message_ids import MessageId
 from tests.driver.conftest import NewWorld
 from tests.driver.faults import Points
@@ -27,7 +27,7 @@ FAREWELL = {"lease", "close", "unlease"}
 ROUNDS_OF_A_LOST_ROOT = 5
 """Rounds after which a root that nobody works on has timed out."""
 
-HARMLESS = {"HSCAN", "HGETALL", "HMGET", "page", "allocate"}
+HARMLESS = {"GET", "HSCAN", "HGETALL", "HMGET", "XRANGE", "page", "allocate"}
 
 SAME_CALL = ({"XREADGROUP", "XAUTOCLAIM", "join"}, {"HMGET", "bury"})
 """Commands that may follow each other without a look at the lease."""
@@ -73,7 +73,7 @@ now_s = 0.0
 
 @pytest.fixture(autouse=True)
 def _clock_of_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "_now_s", lambda: now_s)
+    monkeypatch.setattr(SystemClock, "uptime_s", lambda self: now_s)
 
 
 @pytest.mark.slow

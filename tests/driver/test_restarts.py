@@ -12,6 +12,7 @@ import pytest
 
 from redis_acker import Acker, Anchors, RetryPolicy, Rotator, SpoutDriver
 from redis_acker.errors import AckerError
+from redis_acker.retries.dead_letters import DeadLetters
 from tests.driver.source import Disk, DurableSpout
 from tests.driver.world import SPOUT
 from tests.proxy import CuttingProxy
@@ -112,6 +113,30 @@ def test_a_server_that_comes_back_empty_loses_no_message(private_server: Server,
     assert set(run.task.seen) == set(range(MESSAGES))
     assert run.disk.settled == dict.fromkeys(range(MESSAGES), "acked")
     assert run.disk.mistakes == []
+
+
+def test_of_two_contradictory_events_after_lost_writes_the_second_is_ignored(namespace: str) -> None:
+    """The server comes back as it was before the acks: its driver has told the source that all is complete, and roots
+    that are pending once more time out."""
+    server = start_server("redis-7.0")
+    run = Run(server, namespace, timeout_ms=1_000)
+    wait_until(lambda: len(run.task.seen) == MESSAGES)
+    with server.client() as client:
+        client.save()
+    older = (server.directory / "dump.rdb").read_bytes()
+    run.finish()
+    server.kill()
+    (server.directory / "dump.rdb").write_bytes(older)
+    server.restart()
+    wait_until(lambda: sum(one.timeout for one in run.acker.stats().spouts) == MESSAGES, 30)
+    wait_until(lambda: run.acker.shards.unread("failures", run.acker.spout_number(SPOUT)) == [0], 30)
+    counters, letters = run.driver.counters, list(DeadLetters(run.acker))
+    run.stop()
+    server.stop()
+    assert sorted(run.task.seen) == list(range(MESSAGES))
+    assert run.disk.settled == dict.fromkeys(range(MESSAGES), "acked")
+    assert run.disk.mistakes == []
+    assert (counters.acked, counters.failed, letters) == (MESSAGES, 0, [])
 
 
 def test_replies_that_are_lost_on_the_way_cost_nothing_but_time(private_server: Server, namespace: str) -> None:

@@ -28,6 +28,40 @@ def test_every_state_can_be_reached_and_left() -> None:
     assert {to for others in TRANSITIONS.values() for to in others} == {None, *State}
 
 
+ALL_AT_ONCE = [
+    (came_from, to)
+    for came_from, others in TRANSITIONS.items()
+    for to in others
+    if came_from not in (None, to) and State.WAITING not in (came_from, to)
+]
+
+
+@pytest.mark.parametrize(("came_from", "to"), ALL_AT_ONCE)
+def test_messages_that_move_all_at_once_are_where_they_would_be_one_by_one(came_from: State, to: State | None) -> None:
+    ends = []
+    for at_once in (True, False):
+        live_roots = {99}
+        messages = Messages(live_roots)
+        for number in (1, 2, 3):
+            life = messages.life_of(number)
+            life.root, life.state = number, came_from
+            messages._lives[number] = messages._in[came_from][number] = life
+            live_roots |= {number} if came_from is State.PENDING else set()
+        if at_once:
+            messages.move_all(came_from, to)
+        else:
+            for life in list(messages.all(came_from)):
+                messages.move(life, to)
+        found = {state: [(life.id, life.state) for life in messages.all(state)] for state in State}
+        ends.append((found, sorted(messages._lives), live_roots))
+    assert ends[0] == ends[1]
+
+
+def test_messages_cannot_move_all_at_once_where_one_could_not() -> None:
+    with pytest.raises(AssertionError, match=r"from State.READY to State.TOLD all at once"):
+        Messages().move_all(State.READY, State.TOLD)
+
+
 def test_pauses_end_in_the_order_of_their_times_and_only_for_those_who_still_wait() -> None:
     messages = Messages()
     for message_id, due_ms in enumerate([30, 10, 20, 10]):

@@ -32,7 +32,7 @@ ROUND_MS = 15_000
 
 MANY_ROUNDS = 200
 
-LASTING = {"meta", "spouts", "sequences", "completions", "failures", "dead"}
+LASTING = {"meta", "counters", "spouts", "sequences", "completions", "failures", "dead"}
 """Keys that a namespace keeps when nothing is pending."""
 
 POLICY = RetryPolicy(max_attempts=3, first_ms=2_000, jitter=0)
@@ -69,6 +69,9 @@ class World:
         self.deliveries: list[Delivery] = []
         self.completed: set[MessageId] = set()
         self.mistakes: list[str] = []
+        self._drivers = 0
+        self._emitted_by: dict[tuple[MessageId, int], int] = {}
+        """Message and attempt -> the driver, by its number, that was new when it came."""
 
     def new_acker(self) -> Acker:
         """An acker of its own for a driver, as each process has one."""
@@ -76,6 +79,7 @@ class World:
         return Acker(self.target or self.client, namespace=self.namespace, clock=self.clock, **settings)
 
     def new_driver(self, acker: Acker | None = None, **options: Any) -> SpoutDriver:
+        self._drivers += 1
         return SpoutDriver(
             options.pop("spout", None) or DurableSpout(self.disk),
             acker or self.new_acker(),
@@ -112,8 +116,11 @@ class World:
             self.mistakes.append(f"{delivery} comes after the source has committed {self.disk.settled[message_id]}")
         if message_id in self.completed:
             self.mistakes.append(f"{delivery} comes after its completion")
-        if attempt <= max((one.attempt for one in self.deliveries if one.message_id == message_id), default=0):
+        latest = max((one.attempt for one in self.deliveries if one.message_id == message_id), default=0)
+        is_left = self._emitted_by.get((message_id, attempt)) != self._drivers  # the end of a driver is no attempt
+        if attempt < latest or (attempt == latest and not is_left):
             self.mistakes.append(f"{delivery} has an attempt that was there before")
+        self._emitted_by[message_id, attempt] = self._drivers
         self.deliveries.append(delivery)
         self.queue.append(delivery)
 

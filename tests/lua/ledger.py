@@ -17,7 +17,7 @@ TIMEOUT_MS = 30_000
 TICK_MS = 15_000
 """Time between two rotations with 3 buckets."""
 
-LASTING = ("meta", "spouts", "sequences", "completions", "failures")
+LASTING = ("meta", "counters", "spouts", "sequences", "completions", "failures")
 """Keys that a namespace keeps when nothing is pending."""
 
 UNCHECKED = (b"scratch:a", b"scratch:b", b"sequences")

@@ -94,7 +94,7 @@ def test_past_the_limit_acks_and_fails_without_an_init_are_refused_and_all_other
     roots, edges = ledger.start(20)
     early, early_edges = ledger.acker.allocate(SPOUT, 20), new_edges(20)
     ledger.acker.ack(early, early_edges)
-    meta: Any = ledger.acker.shards.keys[0].meta
+    meta: Any = ledger.acker.shards.keys[0].counters
     kept = ledger.count("early_bytes")
     ledger.acker.shards.ask(0, "HINCRBY", meta, "early_bytes", MOST_BYTES - kept)
     before = ledger.stored()

@@ -9,7 +9,7 @@ import pytest
 import redis_acker
 from redis_acker.store.keys import ShardKeys
 from redis_acker.store.scripts import assemble
-from tests.fake import fake_redis
+from redis_acker.testing import fake_redis
 from tests.lua.headers import Header, code, libraries, parse, scripts
 
 SHARD_ARGS = 3
@@ -46,7 +46,7 @@ def used_positions(text: str) -> set[int]:
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
     """Command and arguments, as they are written, of every call to the server."""
-    found = re.findall(r"\bcall\('(\w+)'((?:, *[^,()]*(?:\([^()]*\))?[^,()]*)*)\)", code(text))
+    found = re.findall(r"\bp?call\('(\w+)'((?:, *[^,()]*(?:\([^()]*\))?[^,()]*)*)\)", code(text))
     return [(name, [one.strip() for one in rest.split(",")[1:]]) for name, rest in found]
 
 
@@ -111,7 +111,10 @@ def test_every_call_to_the_server_is_seen_by_these_tests() -> None:
     for name, text in EVERY_FILE.items():
         calls = re.findall(r"\bp?call\(", re.sub(r"\bredis\.", "", code(text)))
         assert len(calls) == len(commands(text)), name
-        assert "pcall" not in code(text), name
+        tolerant = re.findall(r"\bpcall\(.*", code(text))
+        assert all(one.startswith("pcall('HINCRBY', counters, ") for one in tolerant), (
+            "only what is counted may be lost"
+        )
 
 
 # -- the keys of a shard -------------------------------------------------------------------------------------------
@@ -126,8 +129,8 @@ def catalogue() -> dict[str, str]:
 @pytest.mark.parametrize("buckets", [2, 3, 7])
 def test_python_declares_the_keys_in_the_order_of_the_catalogue(buckets: int) -> None:
     keys = ShardKeys("ns", 0, buckets)
-    amounts = {"meta": 1, "scratch": 2, "quarantine": 1, "heads": buckets + 1, "vals": buckets + 1, "ids": buckets + 1}
-    amounts |= {"finished": buckets, "streams": 4}
+    amounts = {"meta": 1, "scratch": 2, "quarantine": 1, "counters": 1, "finished": buckets, "streams": 4}
+    amounts |= dict.fromkeys(("heads", "vals", "ids"), buckets + 1)
     declared = [key.removeprefix(keys.prefix).partition(":")[0] for key in keys.with_streams([1, 4])]
     declared[-4:] = ["streams"] * 4
     assert declared == [name for name in catalogue() for _ in range(amounts[name])]
@@ -142,7 +145,7 @@ def test_python_declares_the_keys_in_the_order_of_the_catalogue(buckets: int) ->
 @pytest.mark.parametrize("buckets", [2, 3, 7])
 def test_lua_finds_each_key_where_python_put_it(buckets: int) -> None:
     look = """-- needs: shard
-    return { meta, scratch_a, scratch_b,
+    return { meta, scratch_a, scratch_b, counters,
       keys[HEADS + NURSERY], keys[HEADS + EXPIRED], keys[VALS + NURSERY], keys[VALS + EXPIRED],
       keys[IDS + NURSERY], keys[IDS + EXPIRED], keys[FINISHED], keys[FINISHED + buckets - 1],
       keys[stream_of(1)], keys[stream_of(1) + 1], keys[stream_of(4095)], keys[stream_of(4095) + 1] }"""
@@ -153,7 +156,16 @@ def test_lua_finds_each_key_where_python_put_it(buckets: int) -> None:
     names = [key.decode().removeprefix(keys.prefix) for key in found]
     ages = ["heads:0", "heads:expired", "vals:0", "vals:expired", "ids:0", "ids:expired"]
     streams = ["completions:1", "failures:1", "completions:4095", "failures:4095"]
-    assert names == ["meta", "scratch:a", "scratch:b", *ages, "finished:0", f"finished:{buckets - 1}", *streams]
+    assert names == [
+        "meta",
+        "scratch:a",
+        "scratch:b",
+        "counters",
+        *ages,
+        "finished:0",
+        f"finished:{buckets - 1}",
+        *streams,
+    ]
     assert keys.expired_heads == f"{keys.prefix}heads:expired"
 
 

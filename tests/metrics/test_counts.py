@@ -13,6 +13,7 @@ from redis_acker.metrics.exporter import StoreCollector
 from redis_acker.metrics.families import MOST_NAMES, OTHER, FirstNames
 from redis_acker.store.lease import Lease
 from redis_acker.store.message_ids import id_to_text
+from redis_acker.store.spout_states import SpoutStates
 from tests.backends import Backend, Servers
 from tests.driver.conftest import NewWorld, new_world
 from tests.driver.world import SPOUT
@@ -59,7 +60,7 @@ def test_a_driver_that_buries_again_after_a_lost_reply_is_counted_once(new_world
     world.live(driver)
     driver.close()
     [letter] = world.dead_letters().values()
-    world.acker.shards.bury(world.acker.spout_number(SPOUT), id_to_text(1), letter.to_json())
+    world.acker.shards.bury(world.acker.spout_number(SPOUT), [[(id_to_text(1), letter.to_json())]])
     assert Scrape.direct(world.acker).total("buried_total") == 1
 
 
@@ -71,8 +72,14 @@ def test_every_backend_has_every_metric(backend: Backend, namespace: str) -> Non
         acker.ack(roots[:20], edges[:20])
         acker.fail(roots[20], component="parse")
         Lease(acker, "orders").renew()
+        states, number = SpoutStates(acker.shards), acker.spout_number("orders")
+        assert Scrape.direct(acker).total("paused") == 0
+        assert "redis_acker_lag" not in {sample.name for sample in Scrape.direct(acker).samples}
+        states.pause(number)
+        states.note_lag(number, 1_000_000)
         found = Scrape.direct(acker)
 
+    assert (found.total("paused", spout="orders"), found.total("lag", spout="orders")) == (1, 1_000_000)
     assert found.total("pending", spout="orders") == 29
     assert (found.total("late_total"), found.total("acked_total")) == (20, 20)
     assert found.total("blocks", bucket="0") == 1

@@ -166,4 +166,4 @@ class Pair:
             if name.startswith(("completions:", "failures:")):
                 assert client.xlen(key) == 0, key
             else:
-                assert name in ("meta", "spouts", "sequences"), key
+                assert name in ("meta", "counters", "spouts", "sequences"), key

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from redis_acker.store.scripts import script
+from redis_acker.testing import fake
 from tests.backends import Servers
 from tests.binaries import missing
 from tests.lua.headers import libraries, scripts
@@ -131,6 +132,8 @@ def test_a_wheel_holds_the_package_and_every_script(wheel: Path) -> None:
         for folder, texts in (("lua", scripts()), ("lua/lib", libraries())):
             for name, text in texts.items():
                 assert archive.read(f"redis_acker/{folder}/{name}.lua").decode() == text
+        for name in ("bit", "prelude", "simulated", "struct"):
+            assert archive.read(f"redis_acker/testing/lua/{name}.lua").decode() == fake.lua(name)
     assert "redis_acker/py.typed" in names
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} <= {"redis_acker", "spark_integration"}

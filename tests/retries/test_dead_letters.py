@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from redis_acker import Acker, DeadLetter
 from redis_acker.errors import BadInput
 from redis_acker.retries.book import MAX_PAYLOAD_BYTES, FailedAttempt, RetryBook, payload_of
 from redis_acker.retries.dead_letters import DeadLetters
-from redis_acker.store.message_ids import MessageId
+from redis_acker.store.message_ids import MessageId, id_to_text
+from redis_acker.store.quarantine import Quarantine
+from redis_acker.store.transport import Argument, Command
 
 SPOUT = "orders"
 
@@ -21,8 +24,7 @@ def bury(acker: Acker, spout: str, count: int) -> list[DeadLetter]:
         DeadLetter(number, spout, [FailedAttempt(1, "failed", "task", "x" * 100, number)], False, [number])
         for number in range(count)
     ]
-    for letter in letters:
-        book.bury(letter)
+    book.bury(*letters)
     return letters
 
 
@@ -96,3 +98,48 @@ def test_a_letter_comes_back_as_it_was_stored(acker: Acker) -> None:
     assert {letter.message_id: letter for letter in DeadLetters(acker, spout=SPOUT)} == {
         letter.message_id: letter for letter in letters
     }
+
+
+def letter_of(message_id: int, *, at_ms: int = 1, payload: str = "") -> DeadLetter:
+    return DeadLetter(message_id, SPOUT, [FailedAttempt(1, "failed", "task", "no", at_ms)], False, [payload])
+
+
+@pytest.fixture
+def calls(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many letters each call has stored."""
+    sizes: list[int] = []
+    make_call = Command.call
+
+    def record(name: str, shard: int, keys: Sequence[str], args: Iterable[Argument]) -> Command:
+        command = make_call(name, shard, keys, args)
+        if name == "bury":
+            sizes.append((len(command.args) - len(keys) - 4) // 2)
+        return command
+
+    monkeypatch.setattr(Command, "call", record)
+    return sizes
+
+
+def test_letters_of_many_messages_are_stored_by_few_calls(acker: Acker, calls: list[int]) -> None:
+    letters = [letter_of(number) for number in range(250)]
+    RetryBook(acker, SPOUT).bury(*letters)
+    assert calls == [100, 100, 50]
+    assert by_id(DeadLetters(acker)) == letters
+
+
+def test_a_call_stores_few_letters_if_they_are_long(acker: Acker, calls: list[int]) -> None:
+    letters = [letter_of(number, payload="x" * 60_000) for number in range(12)]
+    RetryBook(acker, SPOUT).bury(*letters)
+    assert calls == [5, 5, 2]
+    assert by_id(DeadLetters(acker)) == letters
+
+
+def test_among_many_letters_those_of_a_failure_that_is_stored_stay_as_they_are(acker: Acker, calls: list[int]) -> None:
+    book = RetryBook(acker, SPOUT)
+    book.bury(letter_of(1, payload="first"), letter_of(2, payload="first"))
+    acker.shards.dead(acker.spout_number(SPOUT)).put({id_to_text(3): "not a letter"})
+    book.bury(*(letter_of(number, at_ms=max(number, 1), payload="second") for number in range(5)))
+    found = {letter.message_id: letter.payload for letter in DeadLetters(acker)}
+    assert found == {0: ["second"], 1: ["first"], 2: ["second"], 3: ["second"], 4: ["second"]}
+    assert calls == [2, 4]
+    assert len(Quarantine(acker.shards)) == 1

@@ -45,6 +45,22 @@ def marked(mark: str) -> Iterator[int]:
             yield int(name)
 
 
+def descendants(pid: int) -> list[int]:
+    """The children of a process, theirs, and so on."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+    found, left = list[int](), [pid]
+    while left:
+        parent = left.pop()
+        children = [one for one, its in parents.items() if its == parent]
+        found += children
+        left += children
+    return found
+
+
 def start_keeper(mark: str, directory: Path) -> subprocess.Popen[bytes]:
     """A process that ends the cluster and removes its directory as soon as its standard input is closed."""
     return subprocess.Popen(

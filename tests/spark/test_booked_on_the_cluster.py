@@ -18,7 +18,7 @@ from tests.spark.cluster import HOSTS, Driver, StandaloneCluster
 from tests.spark.jobs import booked
 from tests.spark.jobs.booked import ACKED, BATCH_ROWS, SINK_BEGUN, SINK_DONE, Settings
 from tests.spark.jobs.faults import Fault, Faults
-from tests.spark.processes import command_line, marked
+from tests.spark.processes import command_line, descendants, marked
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.full
@@ -103,7 +103,11 @@ class Scenario:
 def kill_executor(point: str) -> Callable[[Driver, Faults], None]:
     def meanwhile(driver: Driver, faults: Faults) -> None:
         wait_until(lambda: len(faults.arrivals(point)) >= CORES, 60)
-        driver.executors()[-1].kill()
+        executor = driver.executors()[-1]
+        workers = descendants(executor.pid)
+        executor.kill()
+        # A Python worker outlives its executor for a moment. One that is let go then may finish its portion.
+        wait_until(lambda: not any(map(command_line, workers)), 30)
         faults.release(point)
 
     return meanwhile

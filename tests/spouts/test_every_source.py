@@ -9,7 +9,7 @@ from redis_acker import Acker, FailedTuple, RetryPolicy
 from redis_acker.retries.book import RetryBook
 from redis_acker.store.message_ids import MessageId
 from tests.spouts.kit import PATIENCE_S, Book, Keep, Work, ack, dead_letters, run_until_idle, running
-from tests.spouts.places import Place
+from tests.spouts.places import Place, TopicPlace
 from tests.waiting import wait_until
 
 COUNT = 300
@@ -147,7 +147,8 @@ def test_tasks_share_the_messages(place: Place, acker: Acker, tasks: int) -> Non
     runner = run_until_idle(acker, place.spout(), Work(book), parallelism=tasks, max_pending=20)
 
     assert numbers(book) == dict.fromkeys(range(COUNT), 1)
-    assert all(driver.counters.acked > 0 for driver in runner.drivers)
+    if not isinstance(place, TopicPlace):  # Kafka gives partitions to those who have joined the group by then
+        assert all(driver.counters.acked > 0 for driver in runner.drivers)
     assert place.unfinished() == 0
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from redis_acker import Acker
+from redis_acker.testing import fake_redis
 from tests.backends import Backend
 from tests.clock import Clock
-from tests.fake import fake_redis
 from tests.lua.ledger import Ledger
 from tests.store.portions import Run
 

@@ -11,8 +11,8 @@ import pytest
 from redis_acker import Acker, Acks, Fails, Inits, Token, new_edges
 from redis_acker.errors import BadInput
 from redis_acker.store.transport import Transport
+from redis_acker.testing import fake_redis
 from tests.clock import Clock
-from tests.fake import fake_redis
 
 SPOUT = "orders"
 SIZE = 5

@@ -15,7 +15,7 @@ SOURCES = sorted([*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "spark_integration"
 
 def every_key(keys: ShardKeys) -> list[str]:
     spelt = [keys.meta, keys.spouts, keys.sequences, keys.expired_heads, *keys.with_streams([1, 2])]
-    by_spout = (keys.lease, keys.retries, keys.dead, keys.requests, keys.replayed, keys.withdrawn, keys.run)
+    by_spout = (keys.lease, keys.began, keys.retries, keys.dead, keys.requests, keys.replayed, keys.withdrawn, keys.run)
     return [*spelt, *(spell(1) for spell in by_spout), *map(keys.heads, range(4)), keys.failed_rows("run")]
 
 
@@ -34,6 +34,9 @@ def test_every_method_of_the_keys_is_looked_at_here() -> None:
     assert names == {
         *(
             "meta",
+            "counters",
+            "began",
+            "spout_states",
             "spouts",
             "sequences",
             "quarantine",

@@ -21,7 +21,7 @@ from redis_acker.store.message_ids import (
 )
 from redis_acker.store.packed import pack_ids, unpack_ids
 from redis_acker.store.scripts import assemble
-from tests.fake import fake_redis
+from redis_acker.testing import fake_redis
 
 quick = settings(max_examples=60, deadline=None)
 

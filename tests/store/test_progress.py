@@ -21,14 +21,16 @@ def test_a_portion_that_nobody_has_begun_is_new_and_has_roots_of_its_own(run: Ru
 def test_begun_rows_are_in_work_and_those_before_are_done_when_the_next_are_begun(run: Run) -> None:
     first = run.next(0, 20)
     assert run.reach(after(0), first, PENDING) == "kept"
-    assert run.partition() == PartitionProgress(PARTITION, 0, 0, 20, first.first, PENDING, run.ledger.clock.now_ms, 0)
+    now_ms = run.ledger.clock.now_ms
+    assert run.partition() == PartitionProgress(PARTITION, 0, 0, 20, first.first, PENDING, now_ms, 0, sum_of(20), 0, 0)
     assert run.reach(after(0), first, SUNK) == "kept"
     assert (run.partition().done, run.partition().rows) == (0, 20)
     run.wait(5)
     second = run.next(20, 7)
     assert (second.state, second.rows, second.sum) == ("new", 7, sum_of(27))
     assert not set(roots(run, first)) & set(roots(run, second))
-    assert run.partition() == PartitionProgress(PARTITION, 20, 0, 7, second.first, BEGUN, run.ledger.clock.now_ms, 0)
+    now_ms = run.ledger.clock.now_ms
+    assert run.partition() == PartitionProgress(PARTITION, 20, 0, 7, second.first, BEGUN, now_ms, 0, sum_of(27), 0, 0)
 
 
 def test_the_end_of_the_rows_ends_the_last_portion_and_begins_none(run: Run) -> None:

@@ -159,7 +159,7 @@ def test_a_call_sets_aside_a_head_that_makes_no_sense_and_deals_with_the_others(
 
 def test_ack_vals_that_are_missing_or_cut_off_take_only_their_own_block_with_them(acker: Acker) -> None:
     roots, edges = start(acker, 1500)
-    vals = acker.shards.keys[0].fixed[4 + acker.settings.buckets + 1]
+    vals = acker.shards.keys[0].fixed[5 + acker.settings.buckets + 1]
     ask(acker.shards, "HDEL", vals, int(roots[0]).to_bytes(8, "big"))
     ask(acker.shards, "HSET", vals, int(roots[500]).to_bytes(8, "big"), b"cut off")
     assert acker.ack(roots, edges).completed == 500

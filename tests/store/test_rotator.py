@@ -11,8 +11,8 @@ from redis_acker.errors import ServerUnavailable
 from redis_acker.store import rotator as rotator_module
 from redis_acker.store.rotator import Rotation
 from redis_acker.store.transport import Command
+from redis_acker.testing import fake_redis
 from tests.clock import Clock
-from tests.fake import fake_redis
 from tests.servers import Server, start_server
 from tests.waiting import wait_until
 

@@ -8,8 +8,8 @@ import pytest
 from redis_acker import Acker
 from redis_acker.errors import BadInput, SettingsMismatch, UnknownNamespace
 from redis_acker.store.namespace import Settings, StoredSettings, check_namespace
+from redis_acker.testing import fake_redis
 from tests.clock import Clock
-from tests.fake import fake_redis
 
 STORED = StoredSettings(shards=4, buckets=5, timeout_ms=1000, block_size=9, ack_restarts_clock=True)
 

@@ -1,12 +1,12 @@
 """Reading final events: each entry goes to one consumer, until it is released."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from redis_acker import Acker, Completion, new_edges
+from redis_acker.clock import SystemClock
 from redis_acker.store.shards import GROUP
 from redis_acker.store.streams import READ_COUNT, EventReader
 from redis_acker.store.transport import Transport
@@ -160,22 +160,21 @@ def test_an_entry_that_was_deleted_while_held_is_passed_over(acker: Acker, backe
 def test_a_read_waits_for_the_first_entry(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, pauses = acker.completions(SPOUT), []
 
-    def pause(seconds: float) -> None:
+    def pause(self: SystemClock, event: object, seconds: float, within_s: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 3:
             complete(acker, 1)
 
-    monkeypatch.setattr("redis_acker.store.streams.time.sleep", pause)
+    monkeypatch.setattr(SystemClock, "poll", pause)
     assert len(reader.read(wait_ms=3_600_000)) == 1
     assert len(pauses) == 3
     assert 0 < max(pauses) < 0.1
 
 
 def test_a_read_that_waits_in_vain_returns_nothing(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = time.monotonic()
     passed = iter(range(1000))
-    monkeypatch.setattr("redis_acker.store.streams.time.monotonic", lambda: now + next(passed))
-    monkeypatch.setattr("redis_acker.store.streams.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(SystemClock, "monotonic_s", lambda self: next(passed))
+    monkeypatch.setattr(SystemClock, "poll", lambda *args: None)
     assert acker.completions(SPOUT).read(wait_ms=20_000) == []
     assert next(passed) > 20
 

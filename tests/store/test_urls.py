@@ -8,7 +8,7 @@ import redis
 from redis_acker import Acker
 from redis_acker.errors import BadInput
 from redis_acker.store.connect import URL_VARIABLE, _split, hide_password
-from tests.fake import fake_redis
+from redis_acker.testing import fake_redis
 
 SECRET = "s3cret"
 

@@ -23,7 +23,7 @@ from redis_acker import (
 from redis_acker.errors import BadInput, BadTopology, SpoutTaken
 from redis_acker.spouts.iterable import IterableSpout
 from tests.components.store import Store
-from tests.topology.parts import Does, ListSpout, Note, Relay, run, topology
+from tests.topology.parts import ONE_ATTEMPT, Does, ListSpout, Note, Relay, run, topology
 from tests.unprintable import Unprintable
 from tests.waiting import wait_until
 
@@ -148,7 +148,7 @@ def test_several_tasks_that_break_are_all_logged_and_one_is_raised(
 
 
 def test_a_bolt_that_exits_the_program_ends_the_run(store: Store) -> None:
-    runner = LocalRunner(topology([1], BrokenBolt("exit")), store.acker).start()
+    runner = LocalRunner(topology([1], BrokenBolt("exit")), store.acker, retries=ONE_ATTEMPT).start()
     assert isinstance(wait_for_error(runner), SystemExit)
     runner.stop()
 

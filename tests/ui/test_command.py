@@ -14,7 +14,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from redis_acker.ui.server import MOST_PAGES, serve_page
+from redis_acker.ui import server
+from redis_acker.ui.server import MOST_CONNECTIONS, MOST_PAGES, serve_page
 from tests.backends import Servers, make_backend
 from tests.cli.looking import Market
 from tests.cli.runs import redis_acker
@@ -148,8 +149,16 @@ def test_bad_input_is_answered_in_one_sentence(market: Market) -> None:
     assert "Traceback" not in used.stderr + unknown.stderr + short.stderr
 
 
-def test_an_acker_serves_its_own_page_from_a_thread(market: Market) -> None:
+def test_an_acker_serves_its_own_page_from_a_thread(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process has one page. Connections that ask for nothing, and pages that nobody closes, are bounded."""
+    monkeypatch.setattr(server, "SILENT_S", 0.3)
     with serve_page(market.acker) as address:
+        host, port = address.split("/")[2].split(":")
+        silent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(MOST_CONNECTIONS + 20)]
+        silent[1].sendall(b"GET / HTTP/1.1\r\nHost: ")  # and no more
+        assert [one.recv(1) for one in silent] == [b""] * len(silent)
+        for one in silent:
+            one.close()
         with urllib.request.urlopen(address, timeout=30) as page:
             assert f"<title>redis-acker: {market.namespace}</title>".encode() in page.read()
         for _ in range(MOST_PAGES):

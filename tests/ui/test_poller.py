@@ -14,9 +14,12 @@ from redis_acker.ui import rights as ui_rights
 from redis_acker.ui.desk import Desk
 from redis_acker.ui.poller import KEPT, Poller
 from redis_acker.ui.rights import Rights
+from redis_acker.views import runs
 from redis_acker.views.failures import MOST_EACH, FailureGroup, read_failures
 from redis_acker.views.overview import read_overview
+from redis_acker.views.runs import read_runs
 from tests.backends import Backend
+from tests.cli.stored_runs import StoredRun
 from tests.servers import Server
 from tests.waiting import wait_until
 
@@ -107,6 +110,29 @@ def test_the_roots_of_a_spark_run_are_part_of_the_view(backend: Backend, namespa
         acker.shards.ask(0, "SET", acker.shards.keys[0].run(acker.spout_number("orders")), "17 1000 500")
         [spout] = read_overview(acker).spouts
         assert spout.run_roots == 1000
+
+
+def test_runs_whose_tasks_keep_the_books_are_read_a_bounded_number(
+    backend: Backend, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Acker(backend.target, namespace=namespace) as acker:
+        assert read_runs(acker, most=20) == []
+        run = StoredRun(acker, "orders", partitions=3)
+        run.work(0, 5, 7, failed=2)
+        run.finish(1, 4)
+        [view] = read_runs(acker, most=20)
+        assert (view.about.spout, view.done, view.failed, view.in_work, view.ended, view.driver) == (
+            *("orders", 9, 2, 7),
+            *(1, None),
+        )
+        StoredRun(acker, "returns")
+        assert len(read_runs(acker, most=20)) == 2
+        assert len(read_runs(acker, most=1)) == 1
+        monkeypatch.setattr(runs, "MOST_PARTITIONS", 2)
+        assert [one.about.spout for one in read_runs(acker, most=20)] == ["returns"]
+        monkeypatch.undo()
+        acker.shards.progress(acker.spout_number("orders")).put({"about": "nonsense"})
+        assert [one.about.spout for one in read_runs(acker, most=20)] == ["returns"]
 
 
 def test_a_page_that_does_not_know_the_token_does_not_act_whatever_it_sends() -> None:

@@ -42,10 +42,16 @@ class Watched:
         text = self.tile(name).inner_text()
         return None if text == "-" else int(text.replace(",", ""))
 
-    def unlock(self, token: str) -> None:
+    def try_token(self, token: str) -> None:
         self.page.get_by_role("button", name="Allow actions").click()
         self.page.get_by_label("Token").fill(token)
         self.page.get_by_role("button", name="Unlock").click()
+
+    def unlock(self, token: str) -> None:
+        """Returns when the dialog is gone: until then it keeps the focus, and takes what is typed elsewhere."""
+        self.try_token(token)
+        expect(self.page.get_by_role("button", name="Actions are allowed")).to_be_visible()
+        expect(self.page.get_by_label("Token")).to_have_count(0)
 
     def close(self) -> None:
         self.context.close()

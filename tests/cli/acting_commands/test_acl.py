@@ -19,54 +19,12 @@ from redis_acker.store.progress import SUNK, Place, RunProgress, field_of
 from redis_acker.store.roles import ROLES
 from redis_acker.store.transport import Command
 from tests.backends import Servers, make_backend
-from tests.cli.acting_commands.shop import SPOUT, Shop, ids_of, lines
+from tests.cli.acting_commands.house import PASSWORD, House
+from tests.cli.acting_commands.shop import SPOUT, ids_of, lines
 from tests.cli.runs import redis_acker
 from tests.cli.stored_runs import StoredRun
-from tests.servers import Cluster, Server, start_server
+from tests.servers import start_server
 from tests.waiting import wait_until
-
-PASSWORD = "geheim"
-
-
-class House:
-    """A server, or a cluster, with a namespace, and users that are made of what the command prints."""
-
-    def __init__(self, server: Server | Cluster, namespace: str, timeout_ms: int) -> None:
-        self.server, self.namespace = server, namespace
-        self.nodes = server.nodes if isinstance(server, Cluster) else [server]
-        self.shop = Shop(server.url, namespace, timeout_ms=timeout_ms, buckets=2)
-
-    def close(self) -> None:
-        self.shop.acker.close()
-        for node in self.nodes:
-            with node.client() as client:
-                client.acl_deluser(*(f"{self.namespace}-{role}" for role in ROLES))
-
-    def url(self, role: str) -> str:
-        """With which a user of the role logs in."""
-        ran = redis_acker("acl", "--role", role, "--namespace", self.namespace)
-        assert ran.returncode == 0
-        words = shlex.split(ran.stdout)
-        assert words[:3] == ["ACL", "SETUSER", f"{self.namespace}-{role}"]
-        for node in self.nodes:
-            with node.client() as client:
-                client.execute_command(*words)
-                client.execute_command("ACL", "SETUSER", words[2], f">{PASSWORD}")
-        return self.server.url.replace("://", f"://{words[2]}:{PASSWORD}@")
-
-    def acker(self, role: str) -> Acker:
-        return Acker(self.url(role), namespace=self.namespace, create=False)
-
-    def as_user(self, role: str) -> Shop:
-        """The console script of a user."""
-        shop = object.__new__(Shop)
-        shop.environment = {**self.shop.environment, "REDIS_ACKER_URL": self.url(role)}
-        return shop
-
-    def forget_scripts(self) -> None:
-        for node in self.nodes:
-            with node.client() as client:
-                client.script_flush()
 
 
 @pytest.fixture(params=["redis-7.0", "valkey-9.1", "redis-6.2", "cluster"])
@@ -116,7 +74,6 @@ def test_an_executor_works_on_portions_acks_fails_and_extends_and_no_more(house:
     RetryBook(ours, SPOUT)
     with house.acker("executor") as acker:
         assert acker.ack(roots[:10], edges[:10]).completed == 10
-        house.forget_scripts()
         assert acker.ack(roots[10:12], edges[10:12] ^ edges[11:13]).applied == 2
         assert acker.fail(roots[20:22], component="parse", error="broken").failed == 2
         assert acker.extend(roots[22:24]) == 2
@@ -232,6 +189,7 @@ def test_an_inspector_looks_and_changes_nothing(house: House) -> None:
         ["rotate"],
         ["extend", hex(house.shop.start(["c"])[0])],
         ["runs", "drop", SPOUT, "--yes"],
+        ["pause", SPOUT],
     ):
         ran = user.run(*acting)
         assert (ran.returncode, ran.stdout) == (3, ""), acting
@@ -244,6 +202,8 @@ def test_an_operator_runs_every_command_that_acts(house: House, tmp_path: Path) 
     first, second, _ = house.shop.start(["a", "b", "c"]).tolist()
     user.succeed("extend", hex(first))
     user.succeed("fail", hex(second))
+    user.succeed("pause", SPOUT)
+    user.succeed("resume", SPOUT)
     user.succeed("drain", "--out", out)
     user.succeed("replay", out)
     house.shop.start_failed(["d"])

@@ -35,16 +35,32 @@ def test_a_message_id_that_is_null(numbers: Numbers, acker: Acker) -> None:
     frame = numbers(10).withColumn("id", F.when(F.col("number") > 3, F.col("id")))
     with pytest.raises(BadFrame, match=r"rows that were read together have no message id: fill the column, or leave"):
         sink(track(frame, acker=acker, spout="numbers", message_id="id"))
+    with pytest.raises(BadFrame, match=r"\d of \d+ rows that were read together have no message id: fill the column"):
+        sink(track(frame, acker=acker, spout="others", message_id="id").order_by("number"))
     with pytest.raises(BadFrame, match=r"4 of 10 rows have no message id: fill column 'id', or leave them out"):
-        sink(track(frame, acker=acker, spout="numbers", message_id="id").order_by("number"))
+        track(frame, acker=acker, spout="numbers", message_id="id").to_df()
     assert books(acker) == (0, 0, 0, 0)
+    initialised, _, failed, pending = books(acker, "others")
+    assert (initialised, pending) == (failed, 0)
+    assert not RetryBook(acker, "others").load()
 
 
 def test_a_message_id_that_is_not_unique(numbers: Numbers, acker: Acker) -> None:
+    """Each row is a message of its own, but if one fails, so do the others of its id."""
     frame = numbers(10).withColumn("id", F.when(F.col("number") == 3, "m4").otherwise(F.col("id")))
+
+    def strict(row: Row) -> Row:
+        if row.number == 4:
+            raise ValueError("four")
+        return row
+
+    tracked = track(frame, acker=acker, spout="numbers", message_id="id").order_by("number")
+    summary = tracked.map(strict, "id string, number long").sink(lambda batch: None)
+
+    assert (summary.tracked, summary.completed, summary.failed) == (10, 8, 2)
+    assert {one.message_id for one in summary.failures} == {"m4"}
     with pytest.raises(BadFrame, match=r"Message id 'm4' is not unique \(1 of 10 rows repeat one\)"):
-        sink(track(frame, acker=acker, spout="numbers", message_id="id").order_by("number"))
-    assert books(acker) == (0, 0, 0, 0)
+        tracked.to_df()
 
 
 def test_a_message_id_of_another_type(numbers: Numbers, acker: Acker) -> None:
@@ -83,11 +99,13 @@ def test_mistakes_are_no_attempts(tracked: MakeFrame, numbers: Numbers, acker: A
     for _ in range(4):
         with pytest.raises(Exception, match="over the limit"):
             sink(track(long_ids, acker=acker, spout="numbers", message_id="id", stable_source=True))
-        with pytest.raises(BadFrame, match="3 of 3 rows have no message id"):
+        with pytest.raises(BadFrame, match="3 of 3 rows that were read together have no message id"):
             sink(joined)
         with pytest.raises(Exception, match="pickle"):
             tracked(3).sink(lambda batch: lock.acquire())
-    assert books(acker) == (0, 0, 0, 0)
+    initialised, _, failed, pending = books(acker)
+    assert (initialised, pending) == (failed, 0)
+    assert not RetryBook(acker, "numbers").load()
     assert len(DeadLetters(acker)) == 0
 
 

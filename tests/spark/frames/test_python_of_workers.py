@@ -63,12 +63,12 @@ def test_a_python_that_is_not_there(native: TrackedFrame, start: Start) -> None:
         native.map(copy, SCHEMA)
 
 
-def test_a_job_that_needs_no_python_may_have_any(native: TrackedFrame, start: Start) -> None:
+def test_a_job_of_native_steps_needs_the_python_of_its_driver_too(native: TrackedFrame, start: Start) -> None:
+    """Workers make its messages pending."""
     start("/nowhere/python")
 
-    written = native.where("id > 0").write(lambda writer: writer.format("noop").mode("overwrite").save())
-
-    assert written.completed == 3
+    with pytest.raises(WrongPython, match="cannot start '/nowhere/python'"):
+        native.where("id > 0").write(lambda writer: writer.format("noop").mode("overwrite").save())
 
 
 def test_another_python_that_has_all_a_step_needs(native: TrackedFrame, start: Start, tmp_path: Path) -> None:

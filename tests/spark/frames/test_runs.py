@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from redis_acker import Acker, DeadLetters
-from redis_acker.errors import AckerError, SpoutTaken
+from redis_acker import Acker, DeadLetters, RetryPolicy
+from redis_acker.errors import AckerError, SpoutTaken, StoreLost
 from redis_acker.retries.book import RetryBook
 from redis_acker.store.lease import Lease
 from spark_integration import JobFailed, TooManyFailures, resume, track
-from spark_integration.runs import messages, spout, watch
+from spark_integration.runs import messages, shuffled, spout, tally, watch
 from tests.backends import Servers
 from tests.spark.frames.books import books
 from tests.spark.frames.conftest import AT_ONCE, MakeFrame
@@ -149,51 +149,110 @@ def test_a_run_ends_though_spark_is_gone(
 
 
 def test_a_run_that_lost_its_spout_leaves_the_books_to_its_successor(
-    tracked: MakeFrame, acker: Acker, servers: Servers
+    tracked: MakeFrame, acker: Acker, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It hangs until its lease has ended; another run takes the spout, fails its roots, and fails itself."""
+    """It hangs until its lease has ended; another run takes the spout, and fails its roots, which is no attempt."""
+    monkeypatch.setattr(watch, "_LOOK_EVERY_S", 600.0)  # else it may take the spout again
     keys = acker.shards.keys[0]
     number = acker.spout_number("numbers")
+    client = servers.client("redis-7.0")
 
     def hang(writer: Any) -> None:
-        servers.client("redis-7.0").delete(keys.lease(number))
+        client.delete(keys.lease(number))
         successor = tracked(3).map(fail_thirds, SCHEMA)
-        assert [(one.message_id, one.attempt) for one in _run(successor).failures] == [("m0", 2)]
+        assert [(one.message_id, one.attempt) for one in _run(successor).failures] == [("m0", 1)]
         Lease(acker, "numbers").take(wait=False, stop=threading.Event())
-        servers.client("redis-7.0").set(keys.run(number), "the successor's next")
+        client.hset(keys.progress(number), "name", "the successor's next")
         raise RuntimeError("too late")
 
     with pytest.raises(AckerError, match=r"too late|was taken over"):
         tracked(3).write(hang)
 
-    assert {key: retry.attempt for key, retry in RetryBook(acker, "numbers").load().items()} == {"m0": 2}
-    assert servers.client("redis-7.0").get(keys.run(number)) == b"the successor's next"
+    assert {key: retry.attempt for key, retry in RetryBook(acker, "numbers").load().items()} == {"m0": 1}
+    assert client.hget(keys.progress(number), "name") == b"the successor's next"
 
 
-def test_keys_that_collide_are_salted_anew(tracked: MakeFrame, acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def colliding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the first salt every message has the same key."""
-    real = messages.Messages._key
+    real = messages.MessageFrame._key
 
-    def colliding(one: messages.Messages) -> Any:
+    def key(one: messages.MessageFrame) -> Any:
         return F.lit(7).cast("long") if one.salt == 0 else real(one)
 
-    monkeypatch.setattr(messages.Messages, "_key", colliding)
-
-    summary = _run(tracked(6, replays=5).order_by("number").map(fail_thirds, SCHEMA))
-
-    assert (summary.tracked, summary.completed, summary.dead) == (6, 4, 2)
+    monkeypatch.setattr(messages.MessageFrame, "_key", key)
 
 
-def test_a_failure_that_another_reader_took_is_not_counted_as_complete(tracked: MakeFrame, acker: Acker) -> None:
-    def steal(writer: Any) -> None:
-        writer.format("noop").mode("overwrite").save()
+def test_messages_that_share_a_key_fail_together(tracked: MakeFrame, acker: Acker, colliding: None) -> None:
+    bad = _run(tracked(6).order_by("number").map(fail_thirds, SCHEMA))
+    good = _run(tracked(6, spout="others").order_by("number"))
+
+    assert (bad.tracked, bad.completed, good.completed) == (6, 0, 6)
+    assert books(acker) == (6, 0, 6, 0)
+
+
+def test_keys_of_rows_that_leave_are_salted_anew(tracked: MakeFrame, colliding: None) -> None:
+    assert len({row.anchors[:8] for row in tracked(6).to_df().collect()}) == 6
+
+
+def test_a_failure_that_another_reader_took_is_not_counted_as_complete(
+    tracked: MakeFrame, acker: Acker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shuffled.MessagesInRun.complete
+
+    def steal(one: shuffled.MessagesInRun, token: str) -> None:
         with acker.failures("numbers") as failures:
             assert sum(map(len, failures.consume())) == 2
+        real(one, token)
 
-    summary = tracked(6).map(fail_thirds, SCHEMA).write(steal)
+    monkeypatch.setattr(shuffled.MessagesInRun, "complete", steal)
+    monkeypatch.setattr(watch, "_LOOK_EVERY_S", 60.0)  # the watch reads failures too
+
+    summary = _run(tracked(6).map(fail_thirds, SCHEMA).order_by("number"))
 
     assert (summary.completed, summary.failed, summary.failures) == (4, 2, ())
     assert "2 that are not listed" in str(summary)
+
+
+def test_the_failure_of_a_run_is_no_attempt_at_its_messages(tracked: MakeFrame, acker: Acker) -> None:
+    def full(writer: Any) -> None:
+        raise OSError("disk full")
+
+    frame = tracked(9, retries=RetryPolicy()).map(fail_thirds, SCHEMA)
+    for _ in range(RetryPolicy().max_attempts + 1):
+        with pytest.raises(JobFailed, match="disk full"):
+            frame.write(full)
+
+    assert not RetryBook(acker, "numbers").load()
+    assert not len(DeadLetters(acker))
+    assert {one.attempt for one in frame.collect()[1].failures} == {1}
+
+
+def test_a_message_that_is_complete_after_all_has_no_dead_letter(tracked: MakeFrame, acker: Acker) -> None:
+    once = RetryPolicy(max_attempts=1)
+    assert tracked(3, retries=once).map(fail_thirds, SCHEMA).collect()[1].dead == 1
+    assert len(DeadLetters(acker, spout="numbers")) == 1
+
+    assert tracked(3, retries=once).collect()[1].completed == 3
+    assert len(DeadLetters(acker, spout="numbers")) == 0
+
+
+def test_the_driver_of_a_job_with_a_shuffle_reads_its_completions(
+    tracked: MakeFrame, acker: Acker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    real = tally.Tally.read
+
+    def read(one: tally.Tally) -> None:
+        real(one)
+        counted.append(one.completed)
+
+    monkeypatch.setattr(tally.Tally, "read", read)
+    tracked(30).collect()
+
+    assert max(counted) == 30
+    for keys in acker.shards.keys:
+        assert acker.shards.ask(0, "XLEN", keys.stream("completions", acker.spout_number("numbers"))) == 0
 
 
 def test_broadcasts_are_freed(tracked: MakeFrame, spark: SparkSession) -> None:
@@ -240,11 +299,26 @@ def test_a_store_that_lost_its_data_completes_nothing(tracked: MakeFrame, acker:
         for key in client.scan_iter(f"acker:{{{acker.namespace}:*vals*"):
             client.delete(key)
 
-    summary = tracked(10).write(lose)
+    with pytest.raises(StoreLost, match="The store has lost roots of spout 'numbers' while the job ran"):
+        tracked(10).write(lose)
 
-    assert (summary.completed, summary.failed) == (0, 10)
-    assert {one.error for one in summary.failures} == {"the store has lost it: it knows nothing of its root"}
-    assert {one.attempt for one in _run(tracked(10).map(fail_thirds, SCHEMA)).failures} == {2}
+    assert books(acker)[1] == 0
+    assert {one.attempt for one in _run(tracked(10).map(fail_thirds, SCHEMA)).failures} == {1}
+
+
+def test_a_store_that_lost_what_workers_noted_completes_nothing(
+    tracked: MakeFrame, acker: Acker, servers: Servers
+) -> None:
+    def lose(writer: Any) -> None:
+        writer.format("noop").mode("overwrite").save()
+        client = servers.client("redis-7.0")
+        for key in client.scan_iter(f"acker:{{{acker.namespace}:*rows:*"):
+            client.delete(key)
+
+    with pytest.raises(StoreLost, match="has lost what workers noted about rows that failed"):
+        tracked(10).map(fail_thirds, SCHEMA).write(lose)
+
+    assert books(acker) == (10, 0, 10, 0)
 
 
 def test_an_empty_frame_has_nothing_to_do(tracked: MakeFrame) -> None:

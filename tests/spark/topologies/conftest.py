@@ -38,7 +38,7 @@ class Bench(Observer):
     def run(self, topology: Topology, **options: Any) -> SparkRunner:
         """Runs until every message is completed or dead."""
         with self.runner(topology, **options) as runner:
-            assert runner.wait_until_idle(timeout_s=60)
+            assert runner.wait_until_idle(timeout_s=180)
         return runner
 
     def run_until_executed(self, topology: Topology, bolt: str, tuples: int) -> None:

@@ -30,7 +30,8 @@ def test_every_grouping_deals_tuples_out_as_it_should(bench: Bench) -> None:
         name: [note[1:] for note in bench.notebook.read() if note[0] == name] for name in builder.build().components
     }
     assert Counter(value for _, value in notes["shuffle"]) == Counter(range(60))
-    assert Counter(task for task, _ in notes["shuffle"]) == {0: 20, 1: 20, 2: 20}
+    dealt = Counter(task for task, _ in notes["shuffle"])
+    assert all(15 <= dealt[task] <= 25 for task in range(TASKS))
     assert sorted(notes["fields"]) == sorted((task_of_key([value], TASKS), value) for value in range(60))
     assert sorted(notes["all"]) == sorted((task, value) for task in range(TASKS) for value in range(60))
     assert sorted(notes["global"]) == [(0, value) for value in range(60)]

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from redis_acker import BasicBolt, RetryPolicy, Tuple
+from redis_acker import BasicBolt, OutputCollector, RetryPolicy, TaskContext, Tuple
 from redis_acker.errors import BadTopology, ServerUnavailable
+from redis_acker.spouts.iterable import IterableSpout
 from spark_integration.topologies.micro_batch import MicroBatch
 from tests.spark.topologies.conftest import Bench
-from tests.spark.topologies.parts import Note, Notebook, Relay, chain, die
+from tests.spark.topologies.parts import Note, Notebook, Relay, builder_of, chain, die
 
 ELSEWHERE = """
 from redis_acker import BasicBolt
@@ -43,31 +44,67 @@ def test_a_message_that_kills_every_worker_is_dead_and_the_others_complete(bench
     assert sorted(bench.completed) == [0, 1]
     assert (letter.message_id, letter.history[0].component) == (2, "bolt0")
     assert letter.history[0].error.startswith("its Spark job failed: ")
-    assert bench.strays() == 0
+    assert bench.books() == (2, 1, 0, 0)
+
+
+class PreparesToDie(BasicBolt):
+    """Ends the process before it has worked on anything, as long as it is told to."""
+
+    fields = ("value",)
+
+    def __init__(self, notebook: Notebook, times: int) -> None:
+        self.notebook, self.times = notebook, times
+
+    def prepare(self, context: TaskContext, collector: OutputCollector) -> None:
+        super().prepare(context, collector)
+        if self.notebook.count("prepare") <= self.times:
+            die()
+
+    def process(self, tup: Tuple, emit: Callable[..., None]) -> None:
+        emit(tup["value"])
+
+
+@pytest.mark.full
+def test_what_a_bolt_takes_with_it_in_prepare_fails_and_what_others_have_does_not(bench: Bench) -> None:
+    builder = builder_of(range(6))
+    builder.bolt("well", Relay()).shuffle("source")
+    builder.bolt("ill", PreparesToDie(bench.notebook, 99)).fields("source", "value")
+    builder.spout("other", IterableSpout(range(4)))
+    builder.bolt("spared", Relay()).shuffle("other")
+    bench.run(builder.build(), retries=RetryPolicy(max_attempts=1))
+
+    letters = bench.letters()
+    assert [letter.history[0].component for letter in letters] == ["ill"] * 6
+    assert len(bench.completed) == 4
 
 
 def test_messages_of_a_job_that_keeps_failing_fail_together_in_the_end(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_integration.topologies.runner.MOST_FAILED_JOBS", 3)
     runner = bench.runner(chain(range(100), Relay()), retries=RetryPolicy(max_attempts=2, first_ms=1))
     works, tries = runner._jobs.run, []
 
-    def run(batch: MicroBatch) -> Any:
-        tries.append(len(batch.deliveries))
-        if len(tries) <= 4:
+    def run(batch: MicroBatch, *, is_careful: bool = False) -> Any:
+        tries.append((batch.number, len(batch.deliveries), is_careful))
+        if len(tries) <= 2:
             raise OSError("no disk")
-        return works(batch)
+        return works(batch, is_careful=is_careful)
 
     monkeypatch.setattr(runner._jobs, "run", run)
     with runner:
         assert runner.wait_until_idle(timeout_s=60)
 
-    # The whole, its halves, a half of the first: three jobs were allowed to fail, and what failed then was not halved.
-    assert tries[:5] == [100, 50, 50, 25, 25]
-    completed, failed, timed_out, pending = bench.books()
-    assert (completed, timed_out, pending) == (100, 0, 0)
-    assert failed == 75
+    # Run again as the same, and then nothing tells what it fails of.
+    assert tries[:2] == [(1, 100, False), (1, 100, True)]
+    assert bench.books() == (100, 100, 0, 0)
+
+
+def test_a_job_that_fails_is_run_again_and_uses_up_no_attempt(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """The first level has sent its acks; the workers of the second die as often as a job stands."""
+    bench.run(chain(range(100), Relay(), PreparesToDie(bench.notebook, 3)))
+
+    assert "The Spark job of 100 deliveries failed" in caplog.text
+    assert bench.books() == (100, 0, 0, 0)
 
 
 def test_a_bolt_that_executors_cannot_load_is_refused_at_the_start(
@@ -85,7 +122,7 @@ def test_a_bolt_that_executors_cannot_load_is_refused_at_the_start(
 def test_the_run_ends_when_spark_runs_no_jobs_any_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = bench.runner(chain(range(10), Relay())).start()
 
-    def run(batch: MicroBatch) -> Any:
+    def run(batch: MicroBatch, *, is_careful: bool = False) -> Any:
         monkeypatch.setattr(runner._jobs._spark, "createDataFrame", stopped)
         return stopped()
 

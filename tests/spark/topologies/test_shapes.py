@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from redis_acker import BasicBolt, Bolt, RetryPolicy, TopologyBuilder, Tuple
-from redis_acker.errors import BadTopology
+from redis_acker.errors import BadInput, BadTopology
 from redis_acker.spouts.iterable import IterableSpout
+from redis_acker.testing import simulated_acker
 from spark_integration.topologies.plan import make_plan
 from spark_integration.topologies.runner import SparkRunner
 from tests.spark.topologies.conftest import Bench
@@ -139,6 +140,18 @@ def test_a_bolt_that_cannot_be_pickled_is_refused_with_its_name(bench: Bench) ->
     builder.bolt("relay", relay).shuffle("source")
     with pytest.raises(BadTopology, match=r"'relay' cannot be sent to executors .*: open connections, files and locks"):
         bench.runner(builder.build())
+
+
+def test_simulated_time_is_refused_on_spark(bench: Bench) -> None:
+    builder = builder_of([1])
+    builder.bolt("relay", Relay()).shuffle("source")
+    with (
+        simulated_acker() as (acker, time),
+        pytest.raises(BadInput, match=r"^SparkRunner does not work in simulated time: .* Test .* with LocalRunner\.$"),
+    ):
+        SparkRunner(builder.build(), acker, bench.spark)
+    with pytest.raises(BadInput, match=r"^SparkRunner does not work in simulated time: "):
+        bench.runner(builder.build(), clock=time)
 
 
 def test_ticks_are_refused_on_spark(bench: Bench) -> None:

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from redis_acker import Acker
-from redis_acker.errors import AccessDenied, BadInput, ServerUnavailable
+from redis_acker.errors import AccessDenied, BadInput, ScriptsMissing, ServerUnavailable
 from redis_acker.store.connect import hide_password
 from tests.backends import Keeper
 from tests.clock import Clock
@@ -65,12 +65,22 @@ def test_a_missing_password_is_refused_in_one_sentence(server: Server, namespace
     assert_one_sentence_without_password(caught.value)
 
 
-@pytest.mark.parametrize("right", ["-evalsha", "-script", "-hset"])
+@pytest.mark.parametrize("right", ["-evalsha", "-hset"])
 def test_a_missing_right_is_refused_in_one_sentence(right: str, server: Server, namespace: str) -> None:
     url = add_user(server, "spark", "allkeys", "+@all", right)
     with pytest.raises(AccessDenied) as caught:
         Acker(url, namespace=namespace)
     assert_one_sentence_without_password(caught.value)
+
+
+def test_a_user_who_may_not_load_scripts_is_told_so_in_one_sentence(server: Server, namespace: str) -> None:
+    with server.client() as client:
+        client.script_flush()
+    with pytest.raises(ScriptsMissing) as caught:
+        Acker(add_user(server, "spark", "allkeys", "+@all", "-script"), namespace=namespace, retry_for_s=0.1)
+    assert PASSWORD not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "run `redis-acker scripts load`" in str(caught.value)
 
 
 def test_a_right_that_is_taken_away_later_is_missed_at_the_next_call(server: Server, namespace: str) -> None:

@@ -58,59 +58,59 @@ ALL_FINISHED = {"finished:0", "finished:1", "finished:2"}
 
 #: What is called, what has happened before, and which keys the call needs.
 CALLS: dict[str, tuple[list[Step], Step, set[str]]] = {
-    "init": ([], Prepared.init, {"meta", "vals:0", "ids:0", *ALL_HEADS, *ALL_FINISHED}),
+    "init": ([], Prepared.init, {"meta", "counters", "vals:0", "ids:0", *ALL_HEADS, *ALL_FINISHED}),
     "init of roots that were acked before": (
         [Prepared.ack],
         Prepared.init,
-        {"meta", "heads:0", "vals:0", "ids:0", "finished:0", "completions"},
+        {"meta", "counters", "heads:0", "vals:0", "ids:0", "finished:0", "completions"},
     ),
     "init of roots of which some failed before": (
         [lambda prepared: prepared.fail(FEW)],
         Prepared.init,
-        {"meta", "heads:0", "vals:0", "ids:0", "failures"},
+        {"meta", "counters", "heads:0", "vals:0", "ids:0", "failures"},
     ),
     "init a tick after some were acked": (
         [lambda prepared: prepared.ack(FEW), lambda prepared: prepared.rotate(1)],
         Prepared.init,
-        {"meta", "heads:0", "heads:1", "vals:0", "ids:0", "completions"},
+        {"meta", "counters", "heads:0", "heads:1", "vals:0", "ids:0", "completions"},
     ),
     "ack of all roots": (
         [Prepared.init],
         Prepared.ack,
-        {"meta", "heads:0", "vals:0", "ids:0", "finished:0", "completions"},
+        {"counters", "heads:0", "vals:0", "ids:0", "finished:0", "completions"},
     ),
     "ack of a few roots": (
         [Prepared.init],
         lambda prepared: prepared.ack(FEW),
-        {"meta", "heads:0", "vals:0", "ids:0", "completions"},
+        {"counters", "heads:0", "vals:0", "ids:0", "completions"},
     ),
     "ack a tick later": (
         [Prepared.init, lambda prepared: prepared.rotate(1)],
         Prepared.ack,
-        {"meta", "heads:0", "heads:1", "vals:1", "ids:1", "finished:0", "completions"},
+        {"counters", "heads:0", "heads:1", "vals:1", "ids:1", "finished:0", "completions"},
     ),
-    "ack before the init": ([], Prepared.ack, {"meta", "vals:0", *ALL_HEADS, *ALL_FINISHED}),
+    "ack before the init": ([], Prepared.ack, {"meta", "counters", "vals:0", *ALL_HEADS, *ALL_FINISHED}),
     "fail of all roots": (
         [Prepared.init],
         Prepared.fail,
-        {"meta", "heads:0", "vals:0", "ids:0", "finished:0", "failures"},
+        {"counters", "heads:0", "vals:0", "ids:0", "finished:0", "failures"},
     ),
     "fail of a few roots": (
         [Prepared.init],
         lambda prepared: prepared.fail(FEW),
-        {"meta", "heads:0", "ids:0", "failures"},
+        {"counters", "heads:0", "ids:0", "failures"},
     ),
-    "fail before the init": ([], Prepared.fail, {"meta", *ALL_HEADS, *ALL_FINISHED}),
-    "extend": ([Prepared.init], Prepared.extend, {"meta", "heads:0"}),
+    "fail before the init": ([], Prepared.fail, {"meta", "counters", *ALL_HEADS, *ALL_FINISHED}),
+    "extend": ([Prepared.init], Prepared.extend, {"meta", "counters", "heads:0"}),
     "drain": (
         [Prepared.init, lambda prepared: prepared.rotate(3)],
         Prepared.drain,
-        {"meta", "heads:expired", "vals:expired", "ids:expired", "finished:0", "failures"},
+        {"meta", "counters", "heads:expired", "vals:expired", "ids:expired", "finished:0", "failures"},
     ),
     "drain of a block with roots that were extended": (
         [Prepared.init, lambda prepared: prepared.rotate(2), Prepared.extend, lambda prepared: prepared.rotate(1)],
         Prepared.drain,
-        {"meta", "heads:expired", "vals:expired", "ids:expired", "heads:1", "vals:1", "ids:1", "failures"},
+        {"meta", "counters", "heads:expired", "vals:expired", "ids:expired", "heads:1", "vals:1", "ids:1", "failures"},
     ),
 }
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import redis
 
+from redis_acker.testing import fake_redis
 from tests.backends import Servers
-from tests.fake import fake_redis
 from tests.servers import Server
 
 #: Redis's bit library is exact up to here; beyond it, it loses low bits without a word.

@@ -1,0 +1,82 @@
+"""Pauses of a spout, and the lag of its source."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from redis_acker.components.spout import Spout
+from redis_acker.errors import AckerError, MemoryFull, traceback_of
+from redis_acker.store.acker import Acker
+from redis_acker.store.spout_states import SpoutStates
+
+LOOK_EVERY_MS = 1_000
+"""How often a driver looks whether its spout is paused."""
+
+LAG_EVERY_MS = 5_000
+"""How often a driver says how much waits in the source."""
+
+log = logging.getLogger(__name__)
+
+
+class Switch:
+    """Whether a spout is paused. With an acker the store knows, for drivers to come too; without, only this driver."""
+
+    def __init__(
+        self, spout: Spout, acker: Acker | None, name: str, clock: Callable[[], int], wake: Callable[[], None]
+    ) -> None:
+        """wake ends the rest of the driver."""
+        self._spout, self._acker, self._name, self._clock, self._wake = spout, acker, name, clock, wake
+        self._is_paused = False
+        self._next_look_ms = self._next_lag_ms = 0
+        self._tells_lag = type(spout).lag is not Spout.lag
+        self._lag: int | None = None
+
+    def pause(self) -> None:
+        """The spout hands out no new messages and starts no replays; what is pending goes on. Other threads may call
+        it."""
+        if self._acker:
+            SpoutStates(self._acker.shards).pause(self._acker.spout_number(self._name))
+        self._turn(True)
+
+    def resume(self) -> None:
+        """Other threads may call it."""
+        if self._acker:
+            SpoutStates(self._acker.shards).resume(self._acker.spout_number(self._name))
+        self._turn(False)
+        self._wake()
+
+    def is_paused(self) -> bool:
+        """Called in every round; asks the store about once a second."""
+        if self._acker and self._clock() >= self._next_look_ms:
+            number, states = self._acker.spout_number(self._name), SpoutStates(self._acker.shards)
+            self._turn(states.is_paused(number))
+            if self._tells_lag and self._clock() >= self._next_lag_ms:
+                self._tell_lag(states, number)
+            self._next_look_ms = self._clock() + LOOK_EVERY_MS
+        return self._is_paused
+
+    def _turn(self, is_paused: bool) -> None:
+        if is_paused != self._is_paused:
+            self._is_paused = is_paused
+            what = "is paused: no new messages and no replays until it is resumed" if is_paused else "is resumed"
+            log.warning("Spout %s %s.", self._name, what)
+
+    def _tell_lag(self, states: SpoutStates, number: int) -> None:
+        self._next_lag_ms = self._clock() + LAG_EVERY_MS
+        try:
+            lag = self._spout.lag()
+        except Exception as error:
+            self._tells_lag, lag = False, None
+            log.error("Spout %s cannot tell its lag, and is not asked again.\n%s", self._name, traceback_of(error))
+        if lag != self._lag:
+            with suppress(MemoryFull):  # only people want to know, and there is other work to do
+                states.note_lag(number, lag)
+                self._lag = lag
+
+    def forget_lag(self) -> None:
+        """Called when the driver ends. What a killed one has said is not shown: nobody drives its spout."""
+        if self._acker and self._lag is not None:
+            with suppress(AckerError):
+                SpoutStates(self._acker.shards).note_lag(self._acker.spout_number(self._name), None)

@@ -1,0 +1,263 @@
+"""The part of the door to the shards that needs no script: plain commands, a method for each question.
+
+ShardKeys says what each key holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redis_acker.store.hashes import number_of
+from redis_acker.store.keys import ShardKeys
+from redis_acker.store.transport import Argument, Command, Transport, ms_of
+
+if TYPE_CHECKING:
+    from redis_acker.store.streams import Kind
+
+GROUP = "drivers"
+"""The one consumer group of every stream: its members share the entries, and an entry that is released is deleted."""
+
+ENTRIES_AT_ONCE = 20
+"""Stream entries read by one command without consuming them. Each holds up to thousands of roots."""
+
+Entry = tuple[bytes, list[bytes]]
+"""An entry of a stream: its id, and a flat list of names and values."""
+
+
+class SpoutFacts(NamedTuple):
+    """What the store keeps about one spout."""
+
+    retries: int
+    dead: int
+    holder: bytes | None
+    """Who has its lease."""
+    lease_ms: int
+    """Time until that ends; negative without a lease."""
+    run: bytes | None
+    """The note of the Spark run in progress."""
+    completions: int
+    """Entries of its streams, over all shards."""
+    failures: int
+
+
+class PlainShards:
+    """The shards of one namespace, as far as plain commands go. A spout goes by its number here."""
+
+    transport: Transport
+    keys: list[ShardKeys]
+
+    # -- the namespace -------------------------------------------------------------------------------------------
+
+    @property
+    def troubles(self) -> int:
+        """How often commands were sent again, so that replies may have been lost."""
+        return self.transport.troubles
+
+    def time_ms(self, shard: int) -> int:
+        """The server's clock."""
+        return ms_of(self.ask(shard, "TIME"))
+
+    def times_ms(self) -> list[int]:
+        """The clock of each shard's server."""
+        return [ms_of(reply) for reply in self._each("TIME")]
+
+    def counted(self) -> list[dict[bytes, bytes]]:
+        """The counters of each shard."""
+        flats = self._each("HGETALL", lambda keys: keys.counters)
+        return [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in flats]
+
+    def ticks(self) -> list[bytes | None]:
+        """How often each shard was rotated."""
+        return self._each("HGET", lambda keys: keys.meta, "tick")
+
+    def turned_ms(self) -> list[int]:
+        """When each shard was last rotated; 0: never."""
+        return [number_of(one) for one in self._each("HGET", lambda keys: keys.meta, "turned_ms")]
+
+    def bucket_sizes(self, bucket: int) -> list[int]:
+        """Blocks in a bucket, for each shard."""
+        return self._each("HLEN", lambda keys: keys.heads(bucket))
+
+    def quarantine_sizes(self) -> list[int]:
+        return self._each("HLEN", lambda keys: keys.quarantine)
+
+    def unlink(self, shard: int, key: str) -> bool:
+        """Deletes a key. False if it was not there."""
+        return bool(self.ask(shard, "UNLINK", key))
+
+    # -- spouts --------------------------------------------------------------------------------------------------
+
+    def spouts(self) -> dict[int, str]:
+        """The name of every spout, by its number."""
+        flat = self.ask(0, "HGETALL", self.keys[0].spouts)
+        return {int(number): name.decode() for name, number in zip(flat[::2], flat[1::2], strict=True)}
+
+    def facts(self, spouts: Sequence[int]) -> list[SpoutFacts]:
+        """What is kept about each spout, all in one go: there may be thousands."""
+        first, count = self.keys[0], len(self.keys)
+        replies = iter(self.transport.run(command for spout in spouts for command in self._facts_of(first, spout)))
+        found = []
+        for _ in spouts:
+            retries, dead, holder, left_ms, run, *lengths = islice(replies, 5 + 2 * count)
+            found.append(SpoutFacts(retries, dead, holder, left_ms, run, sum(lengths[:count]), sum(lengths[count:])))
+        return found
+
+    def _facts_of(self, first: ShardKeys, spout: int) -> Iterator[Command]:
+        yield Command(0, ("HLEN", first.retries(spout)))
+        yield Command(0, ("HLEN", first.dead(spout)))
+        yield Command(0, ("GET", first.lease(spout)))
+        yield Command(0, ("PTTL", first.lease(spout)))
+        yield Command(0, ("GET", first.run(spout)))
+        yield from (Command(shard, ("XLEN", keys.completions(spout))) for shard, keys in enumerate(self.keys))
+        yield from (Command(shard, ("XLEN", keys.failures(spout))) for shard, keys in enumerate(self.keys))
+
+    def spout_states_said(self) -> list[tuple[bytes, bytes]]:
+        """All that is said of spouts, in one command."""
+        flat = self.ask(0, "HGETALL", self.keys[0].spout_states)
+        return list(zip(flat[::2], flat[1::2], strict=True))
+
+    def began(self, spout: int) -> bytes:
+        """What the last driver of a spout noted beside its lease when it began; empty if it has stopped."""
+        return self.ask(0, "GET", self.keys[0].began(spout)) or b""
+
+    def lease_holder(self, spout: int) -> str | None:
+        found: bytes | None = self.ask(0, "GET", self.keys[0].lease(spout))
+        return None if found is None else found.decode(errors="replace")
+
+    def withdrawn_sizes(self, spout: int) -> list[int]:
+        """Withdrawn failures, for each shard."""
+        return self._each("HLEN", lambda keys: keys.withdrawn(spout))
+
+    def replayed(self, spout: int, roots: Sequence[int]) -> set[int]:
+        """Those of the roots whose replay was requested."""
+        members = (root.to_bytes(8, "big") for root in roots)
+        scores = self.ask(0, "ZMSCORE", self.keys[0].replayed(spout), *members)
+        return {root for root, score in zip(roots, scores, strict=True) if score is not None}
+
+    def forget_replayed(self, spout: int, until_ms: int) -> None:
+        """Forgets which replays were requested before a time."""
+        key = self.keys[0].replayed(spout)
+        while some := self.ask(0, "ZRANGEBYSCORE", key, "-inf", until_ms, "LIMIT", 0, 1000):
+            self.ask(0, "ZREM", key, *some)
+
+    # -- Spark runs ----------------------------------------------------------------------------------------------
+
+    def have_progress(self, spouts: Iterable[int]) -> list[bool]:
+        """For each spout: whether it has the progress of a run."""
+        keys = (self.keys[0].progress(spout) for spout in spouts)
+        return [bool(found) for found in self.transport.run(Command(0, ("EXISTS", key)) for key in keys)]
+
+    def progress_sizes(self, spouts: Iterable[int]) -> list[int]:
+        """For each spout: how many entries the progress of its run has."""
+        keys = (self.keys[0].progress(spout) for spout in spouts)
+        return self.transport.run(Command(0, ("HLEN", key)) for key in keys)
+
+    def progress_left_ms(self, spout: int) -> int:
+        """Time until the progress of a run is forgotten; negative: never."""
+        return int(self.ask(0, "PTTL", self.keys[0].progress(spout)))
+
+    def run_note(self, spout: int) -> bytes | None:
+        """The roots of the run in progress, as put_run_note() was given them."""
+        found: bytes | None = self.ask(0, "GET", self.keys[0].run(spout))
+        return found
+
+    def put_run_note(self, spout: int, note: str) -> None:
+        self.ask(0, "SET", self.keys[0].run(spout), note)
+
+    def delete_run_note(self, spout: int) -> None:
+        self.ask(0, "DEL", self.keys[0].run(spout))
+
+    # -- streams, given by shard and key -------------------------------------------------------------------------
+
+    def read_group(self, consumer: str, streams: Iterable[tuple[int, str, str]], count: int) -> list[list[Entry]]:
+        """Entries of each stream (shard, key, start): from the start on what the consumer holds, with '>' new ones."""
+        head = ("XREADGROUP", "GROUP", GROUP, consumer, "COUNT", count, "STREAMS")
+        replies = self.transport.run(Command(shard, (*head, key, start)) for shard, key, start in streams)
+        return [_entries(reply) for reply in replies]
+
+    def claim(
+        self, consumer: str, streams: Iterable[tuple[int, str, bytes]], *, after_ms: int, count: int
+    ) -> list[tuple[bytes, list[Entry]]]:
+        """For each stream (shard, key, start): where to go on, and entries that others have held for so long."""
+        head, tail = (GROUP, consumer, after_ms), ("COUNT", count)
+        replies = self.transport.run(
+            Command(shard, ("XAUTOCLAIM", key, *head, start, *tail)) for shard, key, start in streams
+        )
+        return [(reply[0], reply[1]) for reply in replies]
+
+    def holds_entries(self, consumer: str, shard: int, key: str) -> bool:
+        """Whether a consumer has entries of a stream that it has not released."""
+        return bool(self.ask(shard, "XPENDING", key, GROUP, "-", "+", 1, consumer))
+
+    def leave_group(self, consumer: str, shard: int, key: str) -> None:
+        """Takes a consumer out of the group of a stream. What it holds would be lost."""
+        self.ask(shard, "XGROUP", "DELCONSUMER", key, GROUP, consumer)
+
+    def unread(self, kind: Kind, spout: int) -> list[int]:
+        """For each shard: entries of a spout's stream that no reader has released."""
+        return self._each("XLEN", lambda keys: keys.stream(kind, spout))
+
+    def entries(self, kind: Kind, spout: int, shard: int, *, newest_first: bool = False) -> Iterator[Entry]:
+        """The entries of a stream with their fields, oldest first unless asked otherwise, without consuming them."""
+        key = self.keys[shard].stream(kind, spout)
+        command, start, end = ("XREVRANGE", "+", "-") if newest_first else ("XRANGE", "-", "+")
+        while page := self.ask(shard, command, key, start, end, "COUNT", ENTRIES_AT_ONCE):
+            yield from page
+            start = f"({page[-1][0].decode()}"
+
+    def first_entry_ms(self, kind: Kind, spout: int, shard: int) -> int | None:
+        """When the oldest entry of a stream was written; None without entries."""
+        first = self.ask(shard, "XRANGE", self.keys[shard].stream(kind, spout), "-", "+", "COUNT", 1)
+        return int(first[0][0].partition(b"-")[0]) if first else None
+
+    def readers_idle_ms(self, kind: Kind, spout: int, shard: int) -> list[int]:
+        """For every reader of a stream, the time since it last asked."""
+        key = self.keys[shard].stream(kind, spout)
+        groups = [group[b"name"] for group in _dicts(self.ask(shard, "XINFO", "GROUPS", key))]
+        consumers = (one for name in groups for one in _dicts(self.ask(shard, "XINFO", "CONSUMERS", key, name)))
+        return [int(one[b"idle"]) for one in consumers]
+
+    # -- how they are sent ---------------------------------------------------------------------------------------
+
+    def ask(self, shard: int, *args: Argument) -> Any:
+        """One shard's reply to any command, for tests that look inside. The packages ask by the names above."""
+        return self.transport.run_one(Command(shard, args))
+
+    def _each(self, *args: Callable[[ShardKeys], Argument] | Argument) -> list[Any]:
+        """Every shard's reply; a function among the words gives the shard's key."""
+        return self.transport.run(
+            Command(shard, tuple(arg(keys) if callable(arg) else arg for arg in args))
+            for shard, keys in enumerate(self.keys)
+        )
+
+
+# -- before a namespace is open ----------------------------------------------------------------------------------------
+
+
+def read_meta(
+    transport: Transport, namespace: str, places: Iterable[tuple[int, int]], names: Sequence[str]
+) -> list[list[bytes | None]]:
+    """Fields of the meta of shards, each asked for at a place: its number, and the number that says where to ask."""
+    return transport.run(
+        Command(where, ("HMGET", ShardKeys(namespace, shard, 0).meta, *names)) for shard, where in places
+    )
+
+
+def read_info(transport: Transport, server: int) -> str:
+    """What a server says about itself."""
+    return str(transport.run_one(Command(server, ("INFO",))).decode(errors="replace"))
+
+
+def _entries(reply: list[Any] | None) -> list[Entry]:
+    """The entries of the one stream that was read: [[key, entries]], or flat from a client that speaks RESP3."""
+    if not reply:
+        return []
+    entries: list[Entry] = reply[0][1] if isinstance(reply[0], list) else reply[1]
+    return entries
+
+
+def _dicts(reply: list[Any]) -> list[dict[bytes, Any]]:
+    """Flat lists of RESP2, or maps of RESP3, as dicts."""
+    return [one if isinstance(one, dict) else dict(zip(one[::2], one[1::2], strict=True)) for one in reply]

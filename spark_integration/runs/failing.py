@@ -1,0 +1,101 @@
+"""How rows fail: a worker fails the roots behind them, or notes their keys for the driver, which finds the roots when
+the job ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from redis_acker import Acker
+from redis_acker.errors import StoreLost
+from redis_acker.store.acker import MAX_ERROR_BYTES
+from redis_acker.store.streams import Cause
+from spark_integration.runs.tracking import NOTES_EXPIRE_MS, Failed, Keys, KeyTable, KeyTables
+from spark_integration.workers import StoreAddress
+
+_BEGUN = "begun"
+
+
+class NotedRows:
+    """The keys of failed rows, each with a short name of its cause: a text is stored once, whoever has it."""
+
+    def __init__(self, acker: Acker, name: str) -> None:
+        self._rows = acker.shards.failed_rows(name)
+        self._causes = acker.shards.failed_rows(f"{name}:causes")
+
+    def begin(self) -> None:
+        """Leaves a mark, by which read() knows that nothing was lost since."""
+        self._causes.put({_BEGUN: ""})
+        self.keep()
+
+    def add(self, keys: Keys, cause: Cause) -> None:
+        text = json.dumps([cause.component, cause.error[:MAX_ERROR_BYTES], cause.fatal])
+        name = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        self._causes.put({name: text})  # first: a row without its cause could not be read
+        self._rows.put(dict.fromkeys(map(str, keys.tolist()), name))
+        self.keep()
+
+    def keep(self) -> None:
+        """Restarts the time after which the notes are forgotten."""
+        self._rows.expire(NOTES_EXPIRE_MS)
+        self._causes.expire(NOTES_EXPIRE_MS)
+
+    def read(self) -> dict[Cause, Keys]:
+        """The keys, by cause. Raises StoreLost if notes may be missing."""
+        causes = {name.decode(): text for name, text in self._causes.items()}
+        if causes.pop(_BEGUN, None) is None:
+            raise StoreLost(
+                "The store has lost what workers noted about rows that failed, so nothing more of this run counts as "
+                "done: run it again."
+            )
+        found: dict[str, list[int]] = {}
+        for key, name in dict(self._rows.items()).items():
+            found.setdefault(name.decode(), []).append(int(key))
+        return {Cause(*json.loads(causes[name])): np.array(keys, dtype=np.int64) for name, keys in found.items()}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def delete(self) -> None:
+        self._rows.delete()
+        self._causes.delete()
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """How a worker fails rows, by the keys that they carry."""
+
+    store: StoreAddress
+    run: str
+    tables: KeyTables
+    """Of the inputs whose roots workers can find themselves."""
+    is_replay: bool = False
+    """Whether all rows are of messages that have failed before."""
+
+    def connect(self) -> None:
+        """Opens this worker's connection, so that a store out of reach is noticed before any row fails."""
+        self.store.acker()
+
+    def fail(self, failed: Failed) -> None:
+        """Fails the roots behind these keys, or leaves them to the driver. Doing it again changes nothing."""
+        fail_keys(self.store.acker(), self.run, self.tables.value, failed)
+
+
+def fail_keys(acker: Acker, run: str, tables: Sequence[KeyTable], failed: Failed) -> None:
+    """Fails the roots behind some keys. Keys that are in no table are noted: the driver finds out whether they are
+    those of messages or of groups."""
+    for cause, some in failed.items():
+        keys = np.unique(np.concatenate(some))
+        for table in tables:
+            roots, found = table.find(keys)
+            if len(roots):
+                acker.fail(roots, component=cause.component, error=cause.error, fatal=cause.fatal)
+                if table.notes:
+                    NotedRows(acker, f"{run}:{table.notes}").add(np.unique(keys[found]), cause)
+            keys = np.delete(keys, found)
+        if len(keys):
+            NotedRows(acker, run).add(keys, cause)

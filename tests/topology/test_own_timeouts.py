@@ -1,0 +1,150 @@
+"""A topology whose bolts have less time than its namespace allows."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Set
+from typing import Any
+
+import pytest
+
+from redis_acker import Acker, LocalRunner, OutputCollector, Topology, TopologyBuilder, Tuple
+from redis_acker.errors import BadTopology
+from redis_acker.spouts.iterable import IterableSpout
+from redis_acker.topology import local
+from redis_acker.topology.own_timeouts import OwnTimeouts
+from redis_acker.topology.runner import EXTENDS_PER_TIMEOUT
+from tests.backends import Servers, make_backend
+from tests.topology.parts import NO_PAUSE, ONE_ATTEMPT, Does, Note, Relay, Shared, Watcher
+from tests.topology.test_under_load import Slow
+from tests.waiting import wait_until
+
+TIMEOUT_MS = 400
+
+
+@pytest.fixture
+def patient_acker(servers: Servers, namespace: str) -> Iterator[Acker]:
+    """A namespace in which nothing times out while a test runs."""
+    backend = make_backend("redis-7.0", servers)
+    with Acker(backend.target, namespace=namespace, timeout_ms=600_000) as acker:
+        yield acker
+    backend.delete_keys(namespace)
+
+
+def hasty(bolt: Any, values: Any = range(5), timeout_ms: Any = TIMEOUT_MS) -> Topology:
+    builder = TopologyBuilder("job", timeout_ms=timeout_ms)
+    builder.spout("source", IterableSpout(values))
+    builder.bolt("bolt", bolt).shuffle("source")
+    return builder.build()
+
+
+def test_a_bolt_that_hangs_is_named_and_replaced_after_the_timeout_of_its_topology(patient_acker: Acker) -> None:
+    gate, hung, watcher = threading.Event(), Shared[int](), Watcher()
+
+    def hang_once(collector: OutputCollector, tup: Tuple) -> None:
+        if tup["value"] == 1 and not hung:
+            hung.append(1)
+            gate.wait(60)
+        collector.ack(tup)
+
+    with LocalRunner(hasty(Does(hang_once)), patient_acker, retries=NO_PAUSE, observer=watcher) as runner:
+        assert runner.wait_until_idle(timeout_s=60)
+        gate.set()
+    assert sorted(watcher.completed) == [0, 1, 2, 3, 4]
+    assert watcher.failed == [(1, "failed")]
+    assert patient_acker.stats().spouts[0].timeout == 0
+
+
+def test_a_tuple_that_is_forgotten_fails_naming_the_bolt(patient_acker: Acker) -> None:
+    watcher = Watcher()
+    runner = LocalRunner(hasty(Does(lambda out, tup: None)), patient_acker, retries=ONE_ATTEMPT, observer=watcher)
+    with runner:
+        assert runner.wait_until_idle(timeout_s=60)
+    assert len(watcher.letters) == 5
+    for letter in watcher.letters:
+        [attempt] = letter.history
+        assert attempt.component == "bolt"
+        words = r"timed out, the topology allows 0\.4 s: bolt was given it .* s ago and has neither acked nor failed it"
+        assert re.fullmatch(words, attempt.error)
+
+
+def test_what_waits_in_a_queue_does_not_time_out(patient_acker: Acker) -> None:
+    watcher, note = Watcher(), Note()
+    builder = TopologyBuilder("job", timeout_ms=TIMEOUT_MS)
+    builder.spout("source", IterableSpout(range(40)))
+    builder.bolt("slow", Slow(50)).shuffle("source")
+    builder.bolt("note", note).shuffle("slow")
+    with LocalRunner(builder.build(), patient_acker, observer=watcher) as runner:
+        assert runner.wait_until_idle(timeout_s=60)
+    assert (note.values, watcher.failed) == (list(range(40)), [])
+
+
+def test_a_tuple_that_its_bolt_holds_and_extends_does_not_time_out(
+    patient_acker: Acker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, watcher, looks = Shared[tuple[OutputCollector, Tuple]](), Watcher(), list[int]()
+    overdue = OwnTimeouts.overdue
+
+    def look(timeouts: OwnTimeouts, pending: Set[int], alive: Set[int]) -> list[int]:
+        looks.append(len(pending))
+        return overdue(timeouts, pending, alive)
+
+    monkeypatch.setattr(OwnTimeouts, "overdue", look)
+
+    def hold(collector: OutputCollector, tup: Tuple) -> None:
+        held.append((collector, tup))
+
+    with LocalRunner(hasty(Does(hold), [7]), patient_acker, observer=watcher) as runner:
+        wait_until(lambda: held)
+        [(collector, tup)] = held
+        done = threading.Event()
+
+        def extend() -> None:
+            while not done.wait(TIMEOUT_MS / 1000 / 10):
+                assert collector.extend(tup) == 1
+
+        extending = threading.Thread(target=extend)
+        extending.start()
+        wait_until(lambda: len(looks) > 5 * EXTENDS_PER_TIMEOUT)
+        done.set()
+        extending.join()
+        collector.ack(tup)
+        assert runner.wait_until_idle(timeout_s=60)
+    assert (list(watcher.completed), watcher.failed) == ([0], [])
+
+
+def test_a_timeout_longer_than_that_of_the_namespace_is_refused(patient_acker: Acker) -> None:
+    match = r"timeout_ms=600001 of topology 'job' is longer than the 600000 ms of namespace .*: choose less, or"
+    with pytest.raises(BadTopology, match=match):
+        LocalRunner(hasty(Relay(), timeout_ms=600_001), patient_acker)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 2.5, True, "1000"])
+def test_a_timeout_that_is_no_time_is_refused(timeout_ms: Any) -> None:
+    with pytest.raises(BadTopology, match="timeout_ms of 'job' must be a whole number of ms from 1, not"):
+        TopologyBuilder("job", timeout_ms=timeout_ms)
+
+
+def test_with_tracking_off_there_is_nothing_to_time_out() -> None:
+    note = Note()
+    with LocalRunner(hasty(note), None) as runner:
+        assert runner.wait_until_idle(timeout_s=30)
+    assert note.values == [0, 1, 2, 3, 4]
+
+
+def test_what_is_acked_does_not_time_out_because_its_ack_has_not_been_sent(
+    patient_acker: Acker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "FLUSH_EVERY_S", 600)
+    watcher = Watcher()
+
+    def work_until_the_other_is_over(collector: OutputCollector, tup: Tuple) -> None:
+        while tup["value"] == 1 and not (watcher.completed or watcher.failed):
+            collector.extend(tup)
+        collector.ack(tup)
+
+    topology = hasty(Does(work_until_the_other_is_over), [0, 1])
+    with LocalRunner(topology, patient_acker, observer=watcher) as runner:
+        assert runner.wait_until_idle(timeout_s=60)
+    assert (sorted(watcher.completed), watcher.failed) == ([0, 1], [])
