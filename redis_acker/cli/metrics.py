@@ -8,7 +8,7 @@ import click
 
 from redis_acker.cli.logs import start_logs
 from redis_acker.cli.options import Store, store_options
-from redis_acker.cli.services import needs, stop_signal, try_store
+from redis_acker.cli.services import listening_options, needs, stop_signal, try_store
 
 log = logging.getLogger(__name__)
 
@@ -17,21 +17,7 @@ DEFAULT_PORT = 9464
 
 
 @click.command()
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=DEFAULT_PORT,
-    metavar="N",
-    show_default=True,
-    help="The port; 0 takes a free one.",
-)
-@click.option(
-    "--address",
-    default="127.0.0.1",
-    metavar="ADDRESS",
-    show_default=True,
-    help="Where to listen. Anyone who reaches it can read the metrics.",
-)
+@listening_options(DEFAULT_PORT, can="read the metrics")
 @store_options
 def metrics(store: Store, port: int, address: str) -> None:
     """Serve metrics for Prometheus.

@@ -9,7 +9,7 @@ import click
 
 from redis_acker.cli.logs import start_logs
 from redis_acker.cli.options import Store, store_options
-from redis_acker.cli.services import needs, stop_signal, try_store
+from redis_acker.cli.services import listening_options, needs, stop_signal, try_store
 from redis_acker.errors import BadInput
 
 DEFAULT_PORT = 8464
@@ -23,21 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @click.command()
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=DEFAULT_PORT,
-    metavar="N",
-    show_default=True,
-    help="The port; 0 takes a free one.",
-)
-@click.option(
-    "--address",
-    default="127.0.0.1",
-    metavar="ADDRESS",
-    show_default=True,
-    help="Where to listen. Anyone who reaches it can look.",
-)
+@listening_options(DEFAULT_PORT, can="look")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A host name to answer to.")
 @click.option("--allow-actions", is_flag=True, help="Allow actions with the token.")
 @click.option(

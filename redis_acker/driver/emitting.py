@@ -185,12 +185,11 @@ class Emitter:
         tracer = find_tracer()
         if not tracer:
             return repeat(b"")
+        contexts = []
         for life in lives:
             life.trace = life.trace or MessageTrace()
-        return [
-            life.trace.begin(tracer, self._name, life.id, life.root, life.attempt) if life.trace else b""
-            for life in lives
-        ]
+            contexts.append(life.trace.begin(tracer, self._name, life.id, life.root, life.attempt))
+        return contexts
 
     def _new_roots(self, acker: Acker, count: int) -> U64Array:
         block_size = acker.settings.block_size
