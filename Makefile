@@ -51,7 +51,9 @@ demo: setup ## run redis-acker demo, on a server of its own
 bench: setup ## what the store and a topology do per second, and what tracking costs a Spark job
 	$(BIN)/python -m benchmarks store
 	$(BIN)/python -m benchmarks spark
+	$(BIN)/python -m benchmarks stream
 	$(BIN)/python -m benchmarks topology
+	$(BIN)/python -m benchmarks stream
 
 screenshots: setup ## the pictures of the README
 	$(BIN)/python tools/screenshots.py docs/images

@@ -1,4 +1,4 @@
-"""`python -m benchmarks store|spark|topology`: what the product costs, on a server of its own."""
+"""`python -m benchmarks store|spark|stream|topology`: what the product costs, on a server of its own."""
 
 from __future__ import annotations
 
@@ -28,11 +28,28 @@ def store_command(as_json: bool) -> None:
 
 @main.command("spark")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
-def spark_command(as_json: bool) -> None:
-    """Wall time of tracked Spark jobs, relative to the same jobs untracked."""
-    from benchmarks import spark
+@click.option(
+    "--messages",
+    "sizes",
+    multiple=True,
+    type=click.IntRange(min=1),
+    help="Messages of a job in which the driver's memory is looked at; give it twice or more.  [1, 10 and 20 million]",
+)
+def spark_command(as_json: bool, sizes: tuple[int, ...]) -> None:
+    """Wall time of tracked Spark jobs, relative to the same jobs untracked; and what they hold in memory."""
+    from benchmarks import spark, spark_driver
 
-    report = spark.measure(lambda text: click.echo(text, err=True))
+    report = spark.measure(lambda text: click.echo(text, err=True), sizes or spark_driver.MESSAGES)
+    click.echo(report.as_json() if as_json else report.as_table())
+
+
+@main.command("stream")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
+def stream_command(as_json: bool) -> None:
+    """Wall time of a tracked stream, relative to the same streaming query untracked, and its latency."""
+    from benchmarks import stream
+
+    report = stream.measure(lambda text: click.echo(text, err=True))
     click.echo(report.as_json() if as_json else report.as_table())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -15,12 +15,24 @@ from pyspark.sql import functions as F
 
 from benchmarks.common import Report, Target
 from benchmarks.spark_books import measure_books
-from benchmarks.spark_session import PARSED, PAYLOAD_BYTES, ROWS, SCORED, parse, payload, score, session, store_rows
+from benchmarks.spark_driver import measure_driver
+from benchmarks.spark_session import (
+    PARSED,
+    PAYLOAD_BYTES,
+    ROWS,
+    SCORED,
+    fused_by_hand,
+    parse,
+    payload,
+    score,
+    session,
+    sink,
+    store_rows,
+)
 from redis_acker import Acker
 from redis_acker.cli.measuring import seconds
 from redis_acker.server.embedded import EmbeddedServer
 from spark_integration import Summary, track
-from spark_integration.frames.rows import row_maker
 
 WORDS = 10
 """Words in a sentence."""
@@ -37,8 +49,9 @@ MOST_SHUFFLE = 1.15
 COUNT = "rows long"
 
 
-def measure(say: Callable[[str], None]) -> Report:
-    """All jobs, untracked and tracked in turns; then what tasks that keep the books do for a job that dies."""
+def measure(say: Callable[[str], None], sizes: Sequence[int]) -> Report:
+    """All jobs, untracked and tracked in turns; then what tasks that keep the books do for a job that dies, and what a
+    driver holds while jobs of some sizes run."""
     with tempfile.TemporaryDirectory() as directory, EmbeddedServer() as server, Acker(server.url) as acker:
         spark = session(directory)
         facts: dict[str, str | int] = {"spark": spark.version, "server": server.version, "rows": ROWS, "rounds": ROUNDS}
@@ -54,6 +67,7 @@ def measure(say: Callable[[str], None]) -> Report:
         _compare(report, {"sql": (_sql, MOST_SQL)}, sentences, lambda: _tracked_sql(sentences, acker))
         measure_books(report, spark, rows, acker, Path(directory), say)
         spark.stop()
+        measure_driver(report, server.url, sizes, say)
     return report
 
 
@@ -82,9 +96,6 @@ def _check(summary: Summary) -> None:
 
 
 # -- two Python steps ----------------------------------------------------------------------------------------------
-
-
-def sink(batch: pa.RecordBatch) -> None: ...
 
 
 def _python(frame: DataFrame) -> None:
@@ -116,22 +127,7 @@ def _plain_sink(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _fused(frame: DataFrame) -> None:
     """The same, fused by hand, with rows as tracked steps get them."""
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        count = 0
-        parsed_row = row_maker(("id", "first", "words", "payload"))
-        for batch in batches:
-            make_row = row_maker(tuple(batch.schema.names))
-            rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-            columns = zip(*[score(parsed_row(parse(make_row(values)))) for values in rows], strict=True)
-            made = pa.RecordBatch.from_arrays(
-                [pa.array(column) for column in columns], names=["id", "score", "payload"]
-            )
-            sink(made)
-            count += made.num_rows
-        yield pa.RecordBatch.from_pylist([{"rows": count}])
-
-    frame.mapInArrow(work, COUNT).agg(F.sum("rows")).collect()
+    frame.mapInArrow(fused_by_hand, COUNT).agg(F.sum("rows")).collect()
 
 
 def _tracked_python(frame: DataFrame, acker: Acker) -> Summary:

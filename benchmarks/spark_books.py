@@ -63,7 +63,7 @@ def _while_it_runs(report: Report, rows: DataFrame, acker: Acker) -> None:
 
     _check(_job(rows, acker, "warm-up", _nothing), ROWS)
     begin_s = time.monotonic()
-    with _looking(look):
+    with looking(look):
         _check(_job(rows, acker, spout, _counting(acker.urls[0], SLOW_S)), ROWS)
     took_s = time.monotonic() - begin_s
     share = (first_s[0] - begin_s) / took_s
@@ -74,8 +74,8 @@ def _while_it_runs(report: Report, rows: DataFrame, acker: Acker) -> None:
 def _server_memory(report: Report, spark: SparkSession, acker: Acker) -> None:
     peaks: dict[int, int] = {}
     for count in (ROWS, MANY):
-        seen = [_used_memory(acker)]
-        with _looking(partial(_note_memory, acker, seen)):
+        seen = [used_memory(acker)]
+        with looking(partial(_note_memory, acker, seen)):
             numbers = track(spark.range(0, count, 1, 8), acker=acker, spout="many", message_id="id", progress=False)
             _check(numbers.sink(_nothing), count)
         peaks[count] = max(seen) - seen[0]
@@ -84,11 +84,12 @@ def _server_memory(report: Report, spark: SparkSession, acker: Acker) -> None:
 
 
 @contextmanager
-def _looking(look: Callable[[], None]) -> Iterator[None]:
+def looking(look: Callable[[], None], *, every_s: float = _LOOK_EVERY_S) -> Iterator[None]:
+    """Inside it a thread looks again and again."""
     ended = threading.Event()
 
     def loop() -> None:
-        while not ended.wait(_LOOK_EVERY_S):
+        while not ended.wait(every_s):
             look()
 
     thread = threading.Thread(target=loop, daemon=True)
@@ -101,10 +102,10 @@ def _looking(look: Callable[[], None]) -> Iterator[None]:
 
 
 def _note_memory(acker: Acker, seen: list[int]) -> None:
-    seen.append(_used_memory(acker))
+    seen.append(used_memory(acker))
 
 
-def _used_memory(acker: Acker) -> int:
+def used_memory(acker: Acker) -> int:
     text = acker.shards.ask(0, "INFO", "memory").decode()
     return int(next(line for line in text.splitlines() if line.startswith("used_memory:")).partition(":")[2])
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+
+from spark_integration.frames.rows import row_maker
 
 ROWS = 1_000_000
 PAYLOAD_BYTES = 200
@@ -57,3 +61,20 @@ def parse(row: Row) -> tuple[Any, ...]:
 
 def score(row: Row) -> tuple[Any, ...]:
     return row.id, row.words * len(row.first), row.payload
+
+
+def sink(batch: pa.RecordBatch) -> None: ...
+
+
+def fused_by_hand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """parse, score and sink in plain PySpark, in one pass, with rows as tracked steps get them. Yields the count."""
+    count = 0
+    parsed_row = row_maker(("id", "first", "words", "payload"))
+    for batch in batches:
+        make_row = row_maker(tuple(batch.schema.names))
+        rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        columns = zip(*[score(parsed_row(parse(make_row(values)))) for values in rows], strict=True)
+        made = pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=["id", "score", "payload"])
+        sink(made)
+        count += made.num_rows
+    yield pa.RecordBatch.from_pylist([{"rows": count}])

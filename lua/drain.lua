@@ -32,7 +32,7 @@ local function judge(record)
   local indexes = live_indexes(record)
   for i = 1, #indexes do
     local index = indexes[i]
-    local age = tick - unpack_bytes('>I4', record.ticks, 4 * index + 1)
+    local age = tick - extended_at(record, index)
     if age < buckets then bucket = math.max(bucket or NURSERY, age) else over[#over + 1] = index end
   end
   if not bucket then return nil, nil end

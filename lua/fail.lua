@@ -5,13 +5,14 @@
 -- ARGV[4]  component  name of what failed them, at most 255 bytes
 -- ARGV[5]  error      short text
 -- ARGV[6]  fatal      '1': not to be replayed
--- ARGV[7]  roots      bytes: block(8) count(2) then count times index(2); repeated
+-- ARGV[7]  reason     'failed', or 'timeout' if a runner with a shorter timeout than the namespace says so
+-- ARGV[8]  roots      bytes: block(8) count(2) then count times index(2); repeated
 -- Returns  failed, kept, late: counts of roots; error EARLY and the bytes there is room for, if nothing more is kept
 -- Emits    one entry per spout to its failure stream
 
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
-local cause = { reason = 'failed', component = args[4], error = args[5], fatal = tonumber(args[6]) or 0 }
-local blocks, indexes = read_roots(args[7])
+local cause = { reason = args[7], component = args[4], error = args[5], fatal = tonumber(args[6]) or 0 }
+local blocks, indexes = read_roots(args[8])
 local failed, kept, late = 0, 0, 0
 
 local found, bucket_of = locate(blocks)

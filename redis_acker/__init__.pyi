@@ -9,6 +9,8 @@ from redis_acker.components.component import ComponentCounters as ComponentCount
 from redis_acker.components.component import Router as Router
 from redis_acker.components.component import TaskContext as TaskContext
 from redis_acker.components.component import TaskId as TaskId
+from redis_acker.components.inbox import Delivery as Delivery
+from redis_acker.components.inbox import Inbox as Inbox
 from redis_acker.components.spout import Message as Message
 from redis_acker.components.spout import Spout as Spout
 from redis_acker.components.tuples import Anchors as Anchors
@@ -21,9 +23,10 @@ from redis_acker.errors import FailedTuple as FailedTuple
 from redis_acker.errors import SpoutTaken as SpoutTaken
 from redis_acker.errors import TupleFinished as TupleFinished
 from redis_acker.retries.book import DeadLetter as DeadLetter
-from redis_acker.retries.book import RetryPolicy as RetryPolicy
 from redis_acker.retries.dead_letters import DeadLetters as DeadLetters
+from redis_acker.retries.policy import RetryPolicy as RetryPolicy
 from redis_acker.store.acker import Acker as Acker
+from redis_acker.store.edges import EdgeState as EdgeState
 from redis_acker.store.ids import Token as Token
 from redis_acker.store.ids import new_edge as new_edge
 from redis_acker.store.ids import new_edges as new_edges

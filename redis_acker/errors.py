@@ -88,6 +88,10 @@ class SpoutTaken(AckerError):
     """Who drives it now."""
 
 
+class StagedGone(AckerError):
+    """Raised when rows that were staged for a Redis Stream are gone before they were appended to it."""
+
+
 class BadTopology(BadInput):
     """Raised when the components of a topology do not fit together."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 
-from redis_acker.errors import AckerError, BadInput, StoreLost
+from redis_acker.errors import AckerError, BadInput, ServerUnavailable, StoreLost
 
 NEEDED_BY_WORKERS = ("spark_integration", "redis_acker", "redis", "numpy", "pyarrow")
 """What a Python worker has to import to run a step."""
@@ -47,6 +47,15 @@ class CutShort(AckerError):
     """Raised in a worker when the input of a task ends before all rows of its partition were read."""
 
 
+class OtherCheckpoint(AckerError):
+    """Raised when a streaming query is started with a checkpoint, spout or column of message ids that do not belong
+    together."""
+
+
+class SourceUnavailable(ServerUnavailable):
+    """Raised when the source of a stream cannot be told that messages are finished; the query tries again."""
+
+
 class RunReplaced(AckerError):
     """Raised in a worker when its run is over, or another run has taken its place."""
 
@@ -61,6 +70,15 @@ class JobFailed(AckerError):
 
 class TooManyFailures(AckerError):
     """Raised when more messages have failed than the run allows; the job was cancelled."""
+
+
+class BadCheckpoint(BadInput):
+    """Raised when a streaming query cannot go on from its checkpoint: it belongs to other streams, or to a newer
+    version."""
+
+
+class EntriesMissing(AckerError):
+    """Raised when entries of a Redis Stream are gone that a query has not read, or has to read again."""
 
 
 _FROM_WORKER = {

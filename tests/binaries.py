@@ -27,6 +27,7 @@ INSTALL = {
     "docker-compose": "apt-get install docker-compose",
     "prometheus": "apt-get install prometheus",
     "chromium": "apt-get install chromium",
+    "faketime": "apt-get install libfaketime",
 }
 
 
@@ -69,6 +70,15 @@ def require_prometheus() -> tuple[str, str]:
 def require_chromium() -> str:
     """The path of the browser."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or missing("chromium")
+
+
+def faketime_library() -> str | None:
+    """A library that shows another time to the program that is started with it."""
+    return next(map(str, Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
+
+
+def require_faketime() -> str:
+    return faketime_library() or missing("faketime")
 
 
 def missing(what: str) -> NoReturn:

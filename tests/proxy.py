@@ -37,6 +37,9 @@ class CuttingProxy:
         self.halves = False
         #: How long each reply waits.
         self.delay_s = 0.0
+        #: Requests that were held back, to be delivered late.
+        self.held: list[bytes] = []
+        self._to_hold = b""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
@@ -66,6 +69,25 @@ class CuttingProxy:
             self._let_pass, self._to_cut = 0, 0
             self._probability, self._command = probability, command.upper()
             self._random.seed(seed)
+
+    def hold_request(self, command: bytes) -> None:
+        """Keep the next request that holds these bytes away from the server, and close its connection."""
+        with self._lock:
+            self._to_hold = command
+
+    def deliver_late(self) -> bytes:
+        """Send the oldest request that was held back to the server. Returns the reply."""
+        with socket.create_connection(self._target) as server:
+            server.sendall(self.held.pop(0))
+            return server.recv(CHUNK_BYTES)
+
+    def _must_hold(self, request: bytes) -> bool:
+        with self._lock:
+            if not self._to_hold or self._to_hold not in request:
+                return False
+            self.held.append(request)
+            self._to_hold = b""
+            return True
 
     def cut_all_connections(self) -> None:
         """Close every open connection now."""
@@ -148,6 +170,9 @@ class _Link:
             # Noted before it is sent: the reply may come back before this thread runs again.
             with self._lock:
                 self._request += data
+                request = self._request
+            if self._proxy._must_hold(request):
+                return
             self._server.sendall(data)
 
     def _pump_replies(self) -> None:

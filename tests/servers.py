@@ -25,7 +25,7 @@ from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
 
-from tests.binaries import require_binary
+from tests.binaries import require_binary, require_faketime
 from tests.waiting import wait_until
 
 HOST = "127.0.0.1"
@@ -135,6 +135,26 @@ def start_server(kind: str, *config_args: str, port: int | None = None, director
         port=port,
         directory=directory or new_directory(),
         temporary=directory is None,
+    )
+
+
+def start_server_with_clock(kind: str, *config_args: str) -> Server:
+    """A server whose clock is set by what is written to `directory`/clock: "+5" is five seconds ahead. Debian's Redis
+    does not run with the library that does it."""
+    directory = new_directory()
+    clock = directory / "clock"
+    clock.write_text("+0")
+    shows = {
+        "LD_PRELOAD": require_faketime(),
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    setting = ["env", *(f"{name}={value}" for name, value in shows.items())]
+    return start_command(
+        [*setting, require_binary(kind), "--port", "{port}", *COMMON_ARGS, *config_args],
+        url=f"redis://{HOST}:{{port}}/0",
+        directory=directory,
     )
 
 

@@ -144,6 +144,14 @@ set_up_prometheus() {
     missing "Prometheus" "the tests of its rules and of the dashboard are left out" "apt-get install prometheus"
 }
 
+faketime_is_there() { ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1; }
+
+set_up_faketime() {
+    if faketime_is_there; then return; fi
+    if can_apt && apt_install libfaketime && faketime_is_there; then return; fi
+    missing "libfaketime" "the scenario in which the clock of a server is set is left out" "apt-get install libfaketime"
+}
+
 set_up_chromium() {
     if command -v chromium >/dev/null || command -v chromium-browser >/dev/null; then return; fi
     if can_apt && apt_install chromium && command -v chromium >/dev/null; then return; fi
@@ -166,6 +174,7 @@ set_up_system() {
     set_up_rabbitmq
     set_up_prometheus
     set_up_chromium
+    set_up_faketime
     set_up_docker_compose
     if [ -n "$incomplete" ] && [ -n "${REDIS_ACKER_CI:-}" ]; then
         say "nothing may be left out here (REDIS_ACKER_CI is set)"

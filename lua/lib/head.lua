@@ -6,7 +6,7 @@
 -- head := flags(1) n(2) birth(5): ms, the low 40 bits
 --         | n ack vals of 8 bytes, only if n <= INLINE
 --         | count(2) of live roots and their bitmap, ceil(n/8) bytes, only with HAS_BITMAP (else all n are live)
---         | tick of the last extend of every root, 4 bytes each, only with HAS_TICKS
+--         | tick of the last extend (lib/clock.lua): 4 bytes for all roots or 4 for each, only with HAS_TICKS
 --         | size(4) of early fails (lib/early.lua) and these, only with HAS_FAILS
 --         | count(2) of early words (lib/early_acks.lua) and these, 10 bytes each, only with HAS_WORDS
 --         | tokens (lib/tokens.lua), 12 bytes each
@@ -33,7 +33,8 @@ local function read_head(head)
     record.bitmap, at = sub(head, at + 2, at + 1 + size), at + 2 + size
   end
   if band(flags, HAS_TICKS) ~= 0 then
-    record.ticks, at = sub(head, at, at + 4 * n - 1), at + 4 * n
+    local size = ticks_size(head, at, n)
+    record.ticks, at = sub(head, at, at + size - 1), at + size
   end
   if band(flags, HAS_FAILS) ~= 0 then
     local size = unpack_bytes('>I4', head, at)

@@ -17,7 +17,7 @@ local function is_head(head)
       if at + 1 > #head or unpack_bytes('>H', head, at) > n then return false end
       at = at + 2 + math.ceil(n / 8)
     end
-    if band(flags, HAS_TICKS) ~= 0 then at = at + 4 * n end
+    if band(flags, HAS_TICKS) ~= 0 then at = at + ticks_size(head, at, n) end
     if band(flags, HAS_FAILS) ~= 0 then
       if at + 3 > #head then return false end
       at = at + 4 + unpack_bytes('>I4', head, at)

@@ -33,8 +33,7 @@ def inspect(ctx: click.Context, store: Store, root: int) -> None:
       redis-acker inspect 7800446124480848896 --namespace shop
       redis-acker inspect 6c4066be8d2d6400 --json | jq .state
     """
-    from redis_acker.views.story import story
-    from redis_acker.views.trace import trace
+    from redis_acker.views.trace import story, trace
 
     found = trace(store.acker, root)
     if store.out.as_json:

@@ -38,7 +38,7 @@ def ui(store: Store, port: int, address: str, hosts: tuple[str, ...], allow_acti
     pages are open, the store is read once every two seconds.
 
     With --allow-actions, those who enter the token may replay and purge dead
-    letters, and fail and extend roots.
+    letters, fail and extend roots, and pause and resume spouts.
 
     \b
     Examples:

@@ -37,12 +37,14 @@ class BatchBolt(Bolt):
                 self.collector.ack(tup)
 
 
-def execute_batch(bolt: BatchBolt, collector: OutputCollector, tuples: list[Tuple]) -> None:
-    """Runs a bolt on tuples. An exception fails those that are not finished, and no others."""
+def execute_batch(bolt: BatchBolt, collector: OutputCollector, tuples: list[Tuple]) -> bool:
+    """Runs a bolt on tuples. An exception fails those that are not finished, and no others. False then."""
     try:
         bolt.execute_batch(tuples)
     except (Exception, CancelledError) as error:
         fail_open(collector, tuples, error)
+        return False
+    return True
 
 
 def to_arrow(tuples: Sequence[Tuple], schema: pa.Schema | None = None) -> pa.RecordBatch:

@@ -20,6 +20,8 @@ class Message:
     stream: str = DEFAULT_STREAM
     error: str = ""
     """Why it cannot be read: it is not emitted but becomes a dead letter at once."""
+    anchors: bytes = b""
+    """Those with which another program handed it over; AnchoredSpout takes it in by them."""
 
 
 class Spout(Component):

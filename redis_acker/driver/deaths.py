@@ -159,7 +159,7 @@ def _timed_out(shard: int, entry: bytes, flat: list[bytes]) -> Iterable[tuple[Me
         failure = parse_entry("failures", shard, entry, flat)
     except Unreadable:
         return ()  # its reader sets it aside
-    if not isinstance(failure, Failure) or failure.reason != "timeout":
+    if not isinstance(failure, Failure) or failure.reason != "timeout" or failure.error:
         return ()
     return zip(failure.message_ids, failure.roots.tolist(), strict=True)
 

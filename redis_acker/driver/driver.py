@@ -6,22 +6,25 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Collection
-from typing import TypedDict
+from types import NoneType
+from typing import Any, TypedDict
 
 from redis_acker.clock import SYSTEM_CLOCK, Clock, Signal
 from redis_acker.components.component import Router, TaskContext
 from redis_acker.components.spout import Spout
 from redis_acker.driver.deaths import Flight, Trials
 from redis_acker.driver.emitting import Emitter
-from redis_acker.driver.finishing import Finisher, Teller
+from redis_acker.driver.finishing import Finisher
 from redis_acker.driver.intake import Intake
 from redis_acker.driver.life import Messages, State
 from redis_acker.driver.observer import Observer, Reporter
 from redis_acker.driver.pausing import Switch
+from redis_acker.driver.telling import Teller
 from redis_acker.errors import BadInput, MemoryFull, ServerUnavailable
-from redis_acker.retries.book import RetryBook, RetryPolicy
+from redis_acker.retries.book import RetryBook
+from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.acker import Acker
-from redis_acker.store.lease import LEASE_MS, Lease
+from redis_acker.store.lease import LEASE_MS, Lease, NoLease
 from redis_acker.store.streams import Cause
 
 DEFAULT_MAX_PENDING = 10_000
@@ -30,12 +33,14 @@ DEFAULT_MAX_PENDING = 10_000
 OWN_TIMEOUT_FACTOR = 3
 """A root of which the store says nothing for this many timeouts has been lost by it, and has failed."""
 
-SHORTEST_PAUSE_S = 0.005
+SHORTEST_PAUSE_S = 0.001
 LONGEST_PAUSE_S = 0.05
-"""How long a driver pauses after a round in which there was nothing to do. It doubles from round to round."""
+"""How long a driver pauses after a round in which there was nothing to do. It doubles from round to round: what another
+process acks is noticed after about as long again as its work took."""
 
-EVENTS_EVERY_S = 0.25
-"""How often a driver without pending messages looks for final events: such may be left of a driver that was paused."""
+BUSY_EVENTS_EVERY_S = 0.005
+IDLE_EVENTS_EVERY_S = 0.25
+"""How often a driver looks for final events without being woken: while it emits, and while nothing is pending."""
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +107,10 @@ class SpoutDriver:
         is shared by all drivers of a process that is at risk when a message kills it. The other options are explained
         in DriverOptions.
         """
-        if max_pending < 1:
-            raise BadInput(f"max_pending must be at least 1, not {max_pending!r}.")
+        own_ms = 1 if own_timeout_ms is None else own_timeout_ms
+        _check_numbers(max_pending=max_pending, lease_ms=lease_ms, own_timeout_ms=own_ms)
+        if not isinstance(retries, (RetryPolicy, NoneType)) or not isinstance(observer, (Observer, NoneType)):
+            raise BadInput(f"retries is a RetryPolicy and observer an Observer, not {retries!r} and {observer!r}.")
         self.name = name
         self.spout = spout
         """The object it was given, which it alone calls while it runs."""
@@ -130,7 +137,7 @@ class SpoutDriver:
         """Takes the lease of the spout, opens the source, and learns what an earlier driver left in work. False if told
         to stop while it waited for the lease."""
         try:
-            lease: Lease = _NoLease()
+            lease: Lease = NoLease()
             if self._acker:
                 lease = Lease(self._acker, self.name, for_ms=self._lease_ms)
                 if not lease.take(wait=self._wait_for_lease, stop=stop or threading.Event()):
@@ -213,10 +220,8 @@ class SpoutDriver:
                 is_due = (is_idle and self._messages.needs_events()) or now_s - read_s >= self._read_every_s()
                 if wants_events := was_woken or is_due:
                     read_s = now_s
-                if self._try_step(events=wants_events):
-                    pause_s = 0.0
-                else:
-                    pause_s = min(max(2 * pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+                is_busy = self._try_step(events=wants_events)
+                pause_s = 0.0 if is_busy else min(max(2 * pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
         finally:
             self.close()
 
@@ -230,7 +235,7 @@ class SpoutDriver:
         """How often to look for final events that nobody has woken the driver for."""
         if self._finisher and self._finisher.has_more:
             return 0.0
-        return SHORTEST_PAUSE_S if self._messages.needs_events() else EVENTS_EVERY_S
+        return BUSY_EVENTS_EVERY_S if self._messages.needs_events() else IDLE_EVENTS_EVERY_S
 
     def wake(self) -> None:
         """Ends the pause of run(): there are final events, or there is room. Other threads may call it."""
@@ -287,17 +292,7 @@ class SpoutDriver:
                 self._lease.give_up(began=self._flight.end(has_read_all=has_read_all) if self._flight else "")
 
 
-class _NoLease(Lease):
-    """For a driver without acker, which keeps nobody else from driving the spout."""
-
-    def __init__(self) -> None:
-        pass
-
-    def renew(self) -> None:
-        pass
-
-    def due_in_s(self) -> float:
-        return math.inf
-
-    def give_up(self, *, began: str = "") -> None:
-        pass
+def _check_numbers(**numbers: Any) -> None:
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise BadInput(f"{name} must be a whole number from 1, not {number!r}.")

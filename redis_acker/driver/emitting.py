@@ -15,10 +15,12 @@ from redis_acker.components.spout import Message
 from redis_acker.components.tracing import MessageTrace, find_tracer
 from redis_acker.components.tuples import NO_ANCHORS, Anchors
 from redis_acker.driver.deaths import Flight, Trials
-from redis_acker.driver.finishing import Finisher, Teller
+from redis_acker.driver.finishing import Finisher
 from redis_acker.driver.intake import Intake
 from redis_acker.driver.life import Life, Messages, State
 from redis_acker.driver.observer import Reporter
+from redis_acker.driver.telling import Teller
+from redis_acker.errors import TooLate
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array, indexes_of, new_edges
 from redis_acker.store.lease import Lease
@@ -213,7 +215,12 @@ class Emitter:
         ids: list[Any] = [life.id for life in batch.lives]
         attempts = [life.attempt for life in batch.lives]
         self._lease.renew()
-        self._acker.init(batch.roots, batch.ack_vals(), message_ids=ids, attempts=attempts, echo_ids=True)
+        try:
+            self._acker.init(batch.roots, batch.ack_vals(), message_ids=ids, attempts=attempts, echo_ids=True)
+        except TooLate:  # the server did not get to it for so long; some of it may be pending
+            self._abandon(self._acker, batch.roots)
+            self._batch = self._allocate(batch.lives, batch.targets)
+            return True
         self._batch = None
         self._reporter.is_short_of_memory = False
         deadline_ms = self._clock() + self._own_timeout_ms

@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from itertools import islice, takewhile
 
-from redis_acker.components.spout import Spout
 from redis_acker.driver.deaths import KILLS, Flight
 from redis_acker.driver.life import Life, Messages, State
 from redis_acker.driver.observer import Reporter
+from redis_acker.driver.telling import Teller
 from redis_acker.errors import MemoryFull
-from redis_acker.retries.book import (
-    LETTERS_AT_ONCE,
-    DeadLetter,
-    FailedAttempt,
-    Retry,
-    RetryBook,
-    RetryPolicy,
-    payload_of,
-)
+from redis_acker.retries.book import LETTERS_AT_ONCE, DeadLetter, FailedAttempt, Retry, RetryBook, payload_of
+from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.acker import Acker
 from redis_acker.store.lease import Lease
 from redis_acker.store.streams import READ_COUNT, Cause, Completion, Failure
@@ -29,37 +22,6 @@ REQUESTS_EVERY_MS = 1_000
 _OVERDUE_AT_ONCE = 1_000
 _ENDING = (State.UNTRACKED, State.DYING, State.TOLD)
 """These are about to be forgotten, with all that is known of them: a request for a replay waits until they are."""
-
-
-class Teller:
-    """Tells the source which of its messages are complete or dead."""
-
-    def __init__(self, spout: Spout, messages: Messages, lease: Lease, book: RetryBook | None) -> None:
-        """book: None if tracking is off."""
-        self._spout, self._messages, self._lease, self._book = spout, messages, lease, book
-
-    def tell(self, life: Life, *, is_dead: bool) -> None:
-        self._lease.renew()
-        (self._spout.dead if is_dead else self._spout.ack)(life.id)
-        life.is_dead = is_dead
-        self._messages.move(life, State.TOLD)
-
-    def commit(self) -> None:
-        """Makes what the source was told durable, and forgets these messages. The retry book forgets them first: the
-        next driver would replay what it finds there."""
-        told = list(self._messages.all(State.TOLD))
-        if not told:
-            return
-        if self._book and (noted := [life.id for life in told if life.retry]):
-            self._lease.renew()
-            self._book.forget(noted)
-        self._lease.renew()
-        self._spout.commit()
-        for life in told:
-            life.retry = life.letter = None
-            if life.message is None:
-                self._messages.move(life, State.FINISHED)
-        self._messages.move_all(State.TOLD, None)
 
 
 class Finisher:
@@ -146,7 +108,7 @@ class Finisher:
 
     def _fail(self, failure: Failure) -> None:
         roots = failure.roots.tolist()
-        is_named = failure.reason != "timeout" or failure.component
+        is_named = failure.reason != "timeout" or failure.error  # of a topology's own timeout it says who holds it
         holders = {} if is_named else self._holders(roots)
         columns = (roots, failure.message_ids, failure.attempts, failure.ages_ms)
         for root, message_id, attempt, age_ms in zip(*columns, strict=True):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import islice, takewhile
 
 from redis_acker.components.spout import Message, Spout
-from redis_acker.driver.finishing import Finisher, Teller
+from redis_acker.driver.finishing import Finisher
 from redis_acker.driver.life import Messages, State
 from redis_acker.driver.observer import Reporter
+from redis_acker.driver.telling import Teller
 from redis_acker.errors import BadInput
 from redis_acker.store.lease import Lease
 from redis_acker.store.message_ids import MessageId, check_message_ids
+
+BUSY_FACTOR = 10
+"""How many times as long a source that has other messages may take to hand out one that it was asked for again."""
 
 _IN_WORK = (State.READY, State.EMITTING, State.PENDING, State.FAILED, State.WAITING)
 
@@ -103,15 +107,14 @@ class Intake:
         self._odd_room ^= 1
         return was_asked
 
-    def _give_up_unseen(self) -> None:
-        """Gives up what the source does not hand out again, though it has nothing else to hand out."""
-        now_ms = self._clock()
-        for life in list(self._messages.all(State.ASKED)):
-            if life.deadline_ms > now_ms:
-                return
+    def _give_up_unseen(self, *, has_others: bool) -> None:
+        """Gives up what the source does not hand out again. One that has others to hand out gets more time."""
+        patience_ms = self._own_timeout_ms * (BUSY_FACTOR if has_others else 1)
+        latest_ms = self._clock() + self._own_timeout_ms - patience_ms
+        for life in list(takewhile(lambda life: life.deadline_ms <= latest_ms, self._messages.all(State.ASKED))):
             assert self._finisher is not None
             self._finisher.give_up(
-                life, f"the source was asked to hand it out again and has not done so for {self._own_timeout_ms} ms"
+                life, f"the source was asked to hand it out again and has not done so for {patience_ms} ms"
             )
 
     # -- the source ----------------------------------------------------------------------------------------------
@@ -133,7 +136,7 @@ class Intake:
         found = self._next_batch(room)
         self._is_exhausted, self._has_more = not found, len(found) >= room
         if not found:
-            self._give_up_unseen()
+            self._give_up_unseen(has_others=False)
             return False
         if self._finisher:
             self._check_ids([message.id for message in found if message.id is not None])
@@ -145,6 +148,7 @@ class Intake:
             else:
                 self._inbox[message.id] = message
         self._sort_in()
+        self._give_up_unseen(has_others=True)
         return True
 
     def _next_batch(self, room: int) -> list[Message]:

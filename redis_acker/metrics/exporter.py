@@ -11,7 +11,7 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from redis_acker.errors import AckerError, BadInput
+from redis_acker.errors import AckerError, BadInput, text_of
 from redis_acker.metrics.families import Labels, families, up
 from redis_acker.views.overview import Overview, read_overview
 
@@ -25,6 +25,9 @@ FRESH_FOR_S = 1.0
 
 _CLIENT_TIMEOUT_S = 10.0
 """A client that is silent for this long is cut off: each holds a thread."""
+
+MOST_CLIENTS = 50
+"""Answered at once; further ones are cut off."""
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +69,9 @@ class StoreCollector:
     def _read(self) -> Overview | None:
         try:
             view = read_overview(self._open(), most_blocks=0)
-        except AckerError as error:
+        except Exception as error:  # whatever it is, Prometheus gets its answer
             if self._is_up is not False:
-                log.error("The store cannot be read: %s", error)
+                log.error("The store cannot be read: %s", text_of(error, with_type=not isinstance(error, AckerError)))
             self._is_up = False
             return None
         if self._is_up is False:
@@ -124,6 +127,19 @@ class _Handler(WSGIRequestHandler):
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._places = threading.BoundedSemaphore(MOST_CLIENTS)
+        super().__init__(*args, **options)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return self._places.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Says nothing: a client that goes away in the middle is no news either."""

@@ -1,11 +1,11 @@
-"""How often a failed message is tried again, what is known of it meanwhile, and the book that keeps it in Redis."""
+"""What is known of a message that failed, and the book that keeps it in Redis."""
 
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from types import NoneType
 from typing import Any
 
 from redis_acker.components.tuples import DEFAULT_STREAM
@@ -21,29 +21,6 @@ MAX_PAYLOAD_BYTES = 64_000
 LETTERS_AT_ONCE = 100
 MOST_LETTER_BYTES = 256_000
 """Dead letters that are stored by one call: so many, or as many as have this many bytes."""
-
-
-@dataclass(frozen=True)
-class RetryPolicy:
-    """How often a failed message is tried again, and when."""
-
-    max_attempts: int = 5
-    first_ms: int = 1_000
-    """Pause before the second attempt. It doubles with every attempt, up to longest_ms."""
-    longest_ms: int = 60_000
-    jitter: float = 0.2
-    """Random share of the pause, so that messages that failed together do not come back together."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.max_attempts <= MAX_ATTEMPT or min(self.first_ms, self.longest_ms) < 0:
-            raise BadInput(f"A retry policy has max_attempts from 1 to {MAX_ATTEMPT} and pauses from 0 ms, not {self}.")
-        if not 0 <= self.jitter <= 1:
-            raise BadInput(f"The jitter of a retry policy is a share from 0 to 1, not {self.jitter!r}.")
-
-    def pause_ms(self, attempt: int) -> int:
-        """The pause after a failed attempt."""
-        pause = min(self.longest_ms, self.first_ms * 2 ** min(attempt - 1, 62))
-        return int(pause * (1 - self.jitter * random.random()))
 
 
 # -- what is known ----------------------------------------------------------------------------------------------------
@@ -75,20 +52,9 @@ class FailedRoot:
         """The roots of a failure, one by one."""
         each = zip(failure.roots.tolist(), failure.message_ids, failure.attempts, failure.ages_ms, strict=True)
         for root, message_id, attempt, age_ms in each:
-            yield cls(
-                spout=spout,
-                message_id=message_id,
-                root=root,
-                attempt=attempt,
-                reason=failure.reason,
-                component=failure.component,
-                error=failure.error,
-                fatal=failure.fatal,
-                age_ms=age_ms,
-                at_ms=failure.at_ms,
-                shard=failure.shard,
-                entry=failure.entry,
-            )
+            why = (failure.reason, failure.component, failure.error, failure.fatal)
+            where = (failure.at_ms, failure.shard, failure.entry)
+            yield cls(spout, message_id, root, attempt, *why, age_ms, *where)
 
     def as_attempt(self) -> FailedAttempt:
         return FailedAttempt(self.attempt, self.reason, self.component, self.error, self.at_ms)
@@ -146,10 +112,10 @@ class Retry:
     def from_json(cls, text: bytes) -> Retry:
         """Raises Unreadable for what no book holds."""
         data = _parsed(text, {"due_ms": int})
-        payload, stream = data.get("payload"), data.get("stream", DEFAULT_STREAM)
-        if not isinstance(payload, (list, type(None))) or not isinstance(stream, str):
-            raise Unreadable("its payload is not a list, or its stream not a text")
-        return cls(data["history"], data["due_ms"], payload, stream, _suspicion(data.get("suspicion")))
+        stream = data.get("stream", DEFAULT_STREAM)
+        if not isinstance(stream, str):
+            raise Unreadable("its stream is not a text")
+        return cls(data["history"], data["due_ms"], data.get("payload"), stream, _suspicion(data.get("suspicion")))
 
 
 @dataclass(frozen=True)
@@ -176,8 +142,8 @@ class DeadLetter:
         """The letter that a spout keeps under a name. Raises Unreadable for what is none."""
         kinds = {"message_id": str, "spout": str, "fatal": bool, "stream": str, "is_readable": bool}
         data = _parsed(text, kinds)
-        if not data["history"] or not isinstance(data.get("payload"), (list, type(None))):
-            raise Unreadable("it has no history, or a payload that is not a list")
+        if not data["history"]:
+            raise Unreadable("it has no history")
         if data["spout"] != spout or data["message_id"].encode(errors="replace") != name:
             raise Unreadable("it is the letter of another message")
         data["message_id"] = read_name(name)
@@ -187,11 +153,10 @@ class DeadLetter:
 def _suspicion(data: Any) -> Suspicion | None:
     if data is None:
         return None
-    if not _has(data, {"together": int, "root": int, "stream": str}) or data["together"] < 1:
-        raise Unreadable("its suspicion lacks together, root or stream, or one has another type")
-    if not isinstance(data.get("payload"), (list, type(None))):
-        raise Unreadable("the payload of its suspicion is not a list")
-    return Suspicion(data["together"], data["root"], data.get("payload"), data["stream"])
+    found = _checked(data, {"together": int, "root": int, "stream": str})
+    if found["together"] < 1:
+        raise Unreadable("it is suspected together with nobody, not even itself")
+    return Suspicion(found["together"], found["root"], found.get("payload"), found["stream"])
 
 
 _ATTEMPT = {"attempt": int, "reason": str, "component": str, "error": str, "at_ms": int}
@@ -200,19 +165,22 @@ _ATTEMPT = {"attempt": int, "reason": str, "component": str, "error": str, "at_m
 def _parsed(text: bytes, kinds: dict[str, type]) -> dict[str, Any]:
     """A stored object that has these fields, and a history. Raises Unreadable for anything else."""
     try:
-        data = json.loads(text)
+        data = _checked(json.loads(text), {"history": list, **kinds})
     except (ValueError, RecursionError):
         raise Unreadable(f"{len(text)} bytes are not JSON") from None
-    history = data.get("history") if isinstance(data, dict) else None
-    if not isinstance(history, list) or not _has(data, kinds) or not all(_has(one, _ATTEMPT) for one in history):
-        raise Unreadable(f"it lacks history, {', '.join(kinds)}, or one has another type")
-    if any(not 0 <= one["attempt"] <= MAX_ATTEMPT for one in history):
+    history = [FailedAttempt(*(_checked(one, _ATTEMPT)[name] for name in _ATTEMPT)) for one in data["history"]]
+    if any(not 0 <= one.attempt <= MAX_ATTEMPT for one in history):
         raise Unreadable(f"an attempt is not from 0 to {MAX_ATTEMPT}")
-    return {**data, "history": [FailedAttempt(*(one[name] for name in _ATTEMPT)) for one in history]}
+    return {**data, "history": history}
 
 
-def _has(data: Any, kinds: dict[str, type]) -> bool:
-    return isinstance(data, dict) and all(type(data.get(name)) is kind for name, kind in kinds.items())
+def _checked(data: Any, kinds: dict[str, type]) -> dict[str, Any]:
+    """Raises Unreadable for what is no object with these fields, or has a payload that is not a list."""
+    if not isinstance(data, dict) or any(type(data.get(name)) is not kind for name, kind in kinds.items()):
+        raise Unreadable(f"it lacks {', '.join(kinds)}, or one has another type")
+    if not isinstance(data.get("payload"), (list, NoneType)):
+        raise Unreadable("its payload is not a list")
+    return data
 
 
 def read_name(name: bytes) -> MessageId:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 try:
@@ -199,10 +199,10 @@ class KafkaSpout(Spout):
             return None
         message_id = f"{record.partition()}:{offset}"
         where = f"Message {message_id} of topic {self._topic!r}"
-        message = self._live[message_id] = read_record(
-            message_id, record.value() or b"", self._decode, self._names, where
-        )
-        return message
+        message = read_record(message_id, record.value() or b"", self._decode, self._names, where)
+        anchors = dict(record.headers() or ()).get(ANCHORS_HEADER)
+        self._live[message_id] = replace(message, anchors=anchors) if anchors else message
+        return self._live[message_id]
 
     def _on_record_error(self, error: Any, partition: _Partition | None) -> None:
         if error.code() == KafkaError._PARTITION_EOF:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from redis_acker.components.component import TaskContext
@@ -39,15 +40,17 @@ class RedisStreamSpout(Spout):
         group: str,
         fields: Sequence[str] | None = None,
         binary: bool = False,
+        anchors: str | None = None,
         claim_after_ms: int = CLAIM_AFTER_MS,
     ) -> None:
         """group: each topology that should see every entry needs its own. A new one starts with the oldest entry.
 
         fields: names of fields of the entry, one value each. Without: one value, the entry as a dict. Names and values
-        are str; binary=True leaves the values bytes.
+        are str; binary=True leaves the values bytes. anchors: the field with the anchors of a message that another
+        program handed over; it is not among the values.
         """
         self.fields = WHOLE if fields is None else tuple(fields)
-        self._names, self._binary = fields, binary
+        self._names, self._binary, self._anchors = fields, binary, anchors
         self._url, self._stream, self._group = url, stream, group
         self._claim_after_ms = claim_after_ms
 
@@ -144,13 +147,16 @@ class RedisStreamSpout(Spout):
 
     def _message(self, entry: Any) -> Message:
         entry_id = entry[0].decode()
-        return read_record(entry_id, entry[1], self._parse, self._names, f"Entry {entry_id} of {self._stream!r}")
+        message = read_record(entry_id, entry[1], self._parse, self._names, f"Entry {entry_id} of {self._stream!r}")
+        if self._anchors is None or entry[1] is None:
+            return message
+        return replace(message, anchors=dict(_pairs(entry[1])).get(self._anchors, b""))
 
     def _parse(self, flat: list[bytes] | None) -> dict[str, Any]:
         if flat is None:
             raise BadInput("it was deleted before it was finished.")
-        names, texts = (one.decode() for one in flat[::2]), flat[1::2]
-        return dict(zip(names, texts if self._binary else (one.decode() for one in texts), strict=True))
+        values = ((name, value) for name, value in _pairs(flat) if name != self._anchors)
+        return {name: value if self._binary else value.decode() for name, value in values}
 
     def _create_group(self) -> None:
         try:
@@ -172,3 +178,8 @@ class RedisStreamSpout(Spout):
         log.warning("The group %r of stream %r is gone and is created again.", self._group, self._stream)
         self._create_group()
         return self._transport.run_one(Command(0, args))
+
+
+def _pairs(flat: list[bytes]) -> Iterator[tuple[str, bytes]]:
+    """The fields of an entry."""
+    return zip((name.decode() for name in flat[::2]), flat[1::2], strict=True)

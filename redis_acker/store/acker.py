@@ -8,10 +8,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from redis_acker.clock import SYSTEM_CLOCK, Clock
-from redis_acker.errors import AckerError, BadInput, StoreLost, UnknownSpout
-from redis_acker.store.batches import Batch, ack_batches, check_whole_blocks, fold, init_batches, root_batches
+from redis_acker.errors import AckerError, BadInput, StoreLost, TooLate, UnknownSpout
+from redis_acker.store.batches import (
+    Batch,
+    ack_batches,
+    check_whole_blocks,
+    extend_batches,
+    fold,
+    init_batches,
+    root_batches,
+)
 from redis_acker.store.connect import Target, hide_password, open_servers, other_urls
+from redis_acker.store.edges import ack_deliveries, delivery_states
 from redis_acker.store.ids import Ids, Sessions, Token, U64Array, as_u64, make_roots
 from redis_acker.store.keys import key_prefix
 from redis_acker.store.message_ids import MessageIds, check_attempts, check_message_ids
@@ -30,10 +42,6 @@ log = logging.getLogger(__name__)
 RETRY_FOR_S = 10.0
 """How long a call keeps trying to reach the server, though never longer than half the timeout of roots: a repeated init
 is recognised for at least one timeout."""
-
-MAX_COMPONENT_BYTES = 255
-MAX_ERROR_BYTES = 2000
-"""Longer texts are cut: they only explain a failure to people."""
 
 
 class Acker:
@@ -121,7 +129,9 @@ class Acker:
 
         message_ids and attempts come back with a failure, and with echo_ids=True also with a completion. quiet=True
         writes no completions to the stream, for spouts that only care about failures. An init that reaches the server
-        after until_ms raises TooLate: by then another may have made the same roots pending, and finished them.
+        after until_ms, by its clock, raises TooLate: by then another may have made the same roots pending, and finished
+        them. Without until_ms that is 3/4 of the timeout after this call: no copy of an init that is still on its way
+        somewhere makes roots pending that were finished and forgotten.
         """
         root_array, val_array = self._pairs(roots, ack_vals)
         if not val_array.all():
@@ -133,11 +143,18 @@ class Acker:
         ids = None if message_ids is None else check_message_ids(message_ids, count)
         tries = check_attempts(attempts, count)
 
-        def send() -> list[list[int]]:
+        def send(since_s: float | None = None) -> list[list[int]]:
             batches = init_batches(root_array, val_array, self.settings.shards, ids, tries)
-            return self.shards.init(batches, quiet=quiet, echo=echo_ids, until_ms=until_ms)
+            return self.shards.init(batches, quiet=quiet, echo=echo_ids, until_ms=until_ms, since_s=since_s)
 
-        return Inits(*_sums(self._again_if_lost(send), 4))
+        start_s = self.shards.clocks.now_s()
+        try:
+            replies = self._again_if_lost(send)
+        except TooLate:
+            if until_ms is not None or not self.shards.clocks.have_changed():
+                raise
+            replies = self._again_if_lost(partial(send, start_s))
+        return Inits(*_sums(replies, 4))
 
     def ack(self, roots: Ids, ack_vals: Ids, *, token: Token | str | bytes | None = None) -> Acks:
         """XORs ack vals into the roots: for each tuple, its edge and the edges of its children.
@@ -160,18 +177,34 @@ class Acker:
             raise
         return Acks(*_sums(replies, 4))
 
+    def ack_edges(self, roots: Ids, edges: Ids, ack_vals: Ids | None = None) -> Acks:
+        """Acks deliveries by their edges, each once: one that was acked so before, by any program and in any batch, is
+        recognised for as long as its root is pending. For what a transport may deliver again.
+
+        ack_vals: for each delivery its edge and those of what was sent on of it; by default its edge alone.
+        """
+        pairs = self._pairs(roots, edges)
+        vals = None if ack_vals is None else self._pairs(roots, ack_vals)[1]
+        return ack_deliveries(self.shards, *pairs, vals)
+
+    def edge_states(self, roots: Ids, edges: Ids) -> NDArray[np.uint8]:
+        """For each delivery an EdgeState: whether it is still to be worked on, was acked with ack_edges(), or is of a
+        tree that is over. A root that the store does not know is over too: nobody waits for it."""
+        return delivery_states(self.shards, *self._pairs(roots, edges))
+
     def fail(self, roots: Ids, *, component: str = "", error: str = "", fatal: bool = False) -> Fails:
         """Fails roots at once, whatever their ack val. fatal=True means that a replay would fail again."""
         return self.fail_all([(roots, Cause(component, error, fatal))])
 
     def fail_all(self, fails: Iterable[tuple[Ids, Cause]]) -> Fails:
         """Fails roots for different causes. As so many calls of fail(), but none waits for the one before."""
-        parts = [(self._named(roots), *_texts(cause), cause.fatal) for roots, cause in fails]
+        parts = [(self._named(roots), *cause.texts(), cause.fatal, cause.reason) for roots, cause in fails]
         return Fails(*_sums(self.shards.fail(parts), 3))
 
     def extend(self, roots: Ids) -> int:
         """Restarts the clock of pending roots. Returns how many were pending."""
-        return sum(self.shards.extend(self._named(roots)))
+        shape = self.settings.shards, self.settings.block_size
+        return sum(self.shards.extend(extend_batches(self._distinct(roots), *shape)))
 
     # -- final events --------------------------------------------------------------------------------------------
 
@@ -279,9 +312,12 @@ class Acker:
         return send()
 
     def _named(self, roots: Ids) -> Iterator[Batch]:
+        return root_batches(self._distinct(roots), self.settings.shards, self.settings.block_size)
+
+    def _distinct(self, roots: Ids) -> U64Array:
+        """In ascending order."""
         root_array = as_u64(roots, "roots")
-        distinct, _ = fold(root_array, root_array)
-        return root_batches(distinct, self.settings.shards, self.settings.block_size)
+        return fold(root_array, root_array)[0]
 
     def _pairs(self, roots: Ids, ack_vals: Ids) -> tuple[U64Array, U64Array]:
         root_array, val_array = as_u64(roots, "roots"), as_u64(ack_vals, "ack_vals")
@@ -290,17 +326,6 @@ class Acker:
                 f"roots and ack_vals must have the same length: {len(root_array)} roots, {len(val_array)} ack vals."
             )
         return root_array, val_array
-
-
-def _texts(cause: Cause) -> tuple[bytes, bytes]:
-    return _cut(cause.component, "component", MAX_COMPONENT_BYTES), _cut(cause.error, "error", MAX_ERROR_BYTES)
-
-
-def _cut(text: str, name: str, most_bytes: int) -> bytes:
-    if not isinstance(text, str):
-        raise BadInput(f"{name} must be a str, not {reprlib.repr(text)}: pass str() of it.")
-    # Cut between two characters: half a character could not be decoded.
-    return text.encode(errors="replace")[:most_bytes].decode(errors="ignore").encode()
 
 
 def _sums(replies: list[list[int]], width: int) -> list[int]:

@@ -120,7 +120,7 @@ def ack_batches(
     roots: U64Array, ack_vals: U64Array, shards: int, block_size: int, *, restart: bool = False
 ) -> Iterator[Batch]:
     """The calls that bring folded ack vals to their shards. restart: they restart clocks, which costs more."""
-    batches = _Batches()
+    batches = Batches()
     root_us = _ROOT_US * _RESTART_FACTOR if restart else _ROOT_US
     data = pack_ack_vals(ack_vals)
     pairs = b""
@@ -137,8 +137,8 @@ def ack_batches(
 
 
 def root_batches(roots: U64Array, shards: int, block_size: int) -> Iterator[Batch]:
-    """The calls that name roots one by one, for fail and extend."""
-    batches = _Batches()
+    """The calls that name roots one by one, for fail."""
+    batches = Batches()
     indexes = pack_indexes(indexes_of(roots))
     for span in spans(roots, shards):
         batches.of(span).sparse += (span.packed(), span.part(indexes, INDEX_BYTES))
@@ -146,11 +146,26 @@ def root_batches(roots: U64Array, shards: int, block_size: int) -> Iterator[Batc
     yield from batches.rest()
 
 
+def extend_batches(roots: U64Array, shards: int, block_size: int) -> Iterator[Batch]:
+    """The calls that name roots to extend: whole blocks by their names alone, others root by root."""
+    batches = Batches()
+    indexes = b""
+    for span in spans(roots, shards):
+        if span.end - span.start == span.size == block_size > 1:
+            batches.of(span).dense.append(pack_block(span.block))
+            yield from batches.charge(span, _BLOCK_US)
+        else:
+            indexes = indexes or pack_indexes(indexes_of(roots))
+            batches.of(span).sparse += (span.packed(), span.part(indexes, INDEX_BYTES))
+            yield from batches.charge(span, _touch_us(span, span.end - span.start, block_size))
+    yield from batches.rest()
+
+
 def init_batches(
     roots: U64Array, ack_vals: U64Array, shards: int, ids: CheckedIds | None, attempts: int | NDArray[np.uint16]
 ) -> Iterator[Batch]:
     """The calls that initialise whole blocks: block, ack vals, packed ids."""
-    batches = _Batches()
+    batches = Batches()
     data = pack_ack_vals(ack_vals)
     for span in spans(roots, shards):
         block = slice(span.start, span.end)
@@ -163,7 +178,7 @@ def init_batches(
     yield from batches.rest()
 
 
-class _Batches:
+class Batches:
     """One open batch per shard; a batch that has cost its budget is closed."""
 
     def __init__(self) -> None:

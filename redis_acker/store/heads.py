@@ -14,6 +14,8 @@ _INLINE = 8
 _HEAD = ">BH5s"
 _HEAD_BYTES = 8
 _WORD_BYTES, _TOKEN_BYTES = 10, 12
+_FOR_ALL, _TICK = b"\x80", (1 << 31) - 1
+"""The top bit marks a tick that is that of all roots."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,12 @@ def _read_head(head: bytes) -> Head:
             raise Unreadable(f"a block of {size} roots has more that are live")
         live = bits_of(head[at + 2 : at + 2 + bitmap_bytes])
         at += 2 + bitmap_bytes
-    ticks = unpack_from(f">{size}I", head, at) if flags & _HAS_TICKS else None
-    at += 4 * size if ticks else 0
+    ticks: tuple[int, ...] | None = None
+    if flags & _HAS_TICKS:
+        is_one = head[at : at + 1] >= _FOR_ALL
+        found = unpack_from(">I" if is_one else f">{size}I", head, at)
+        ticks = (found[0] & _TICK,) * size if is_one else found
+        at += 4 * len(found)
     at += 4 + unpack_from(">I", head, at)[0] if flags & _HAS_FAILS else 0
     at += 2 + _WORD_BYTES * unpack_from(">H", head, at)[0] if flags & _HAS_WORDS else 0
     if at > len(head) or (len(head) - at) % _TOKEN_BYTES:

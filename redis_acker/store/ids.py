@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redis_acker.errors import BadInput
+from redis_acker.store.keys import MAX_SPOUT
 
 INDEX_BITS = 10
 SEQUENCE_BITS = 42
-SPOUT_BITS = 12
+SPOUT_BITS = MAX_SPOUT.bit_length()
 MAX_BLOCK_SIZE = 1 << INDEX_BITS
-MAX_SPOUT = (1 << SPOUT_BITS) - 1
 
 BLOCK_BYTES = 8
 NAME_BYTES = 8

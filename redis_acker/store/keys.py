@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 MAX_SHARDS = 16_384
 """Most shards that a namespace can have."""
 
+MAX_SPOUT = 4_095
+"""Highest number of a spout, which is a part of its keys and of its roots."""
+
 KeyKind: TypeAlias = Literal[
     "all", "blocks", "settings", "counters", "scratch", "quarantine", "records", "finished", "streams", "rows", "runs"
 ]
@@ -100,6 +103,11 @@ class ShardKeys:
         return f"{self.prefix}began:{spout}"
 
     @property
+    def tracked_streams(self) -> str:
+        """Spout -> the Spark streaming query that has it, and how far that has come; used in shard 0 only."""
+        return self.prefix + "tracked_streams"
+
+    @property
     def spout_states(self) -> str:
         """What is said of spouts: that one is paused, its lag; used in shard 0 only."""
         return self.prefix + "spout_states"
@@ -128,9 +136,15 @@ class ShardKeys:
         """The roots of the Spark run in progress; used in shard 0 only."""
         return f"{self.prefix}run:{spout}"
 
-    def progress(self, spout: int) -> str:
-        """How far the Spark run in progress has come, by partition; used in shard 0 only."""
-        return f"{self.prefix}progress:{spout}"
+    def progress(self, spout: int, part: str = "") -> str:
+        """How far the Spark run in progress has come, by partition; used in shard 0 only. part: of a stream that has
+        two runs at once, the name of the second."""
+        return f"{self.prefix}progress:{spout}:{part}" if part else f"{self.prefix}progress:{spout}"
+
+    def done_keys(self, spout: int, part: str = "") -> str:
+        """First block sequence of a portion -> keys of its messages, once its sink has returned; used in shard 0
+        only."""
+        return f"{self.progress(spout, part)}:keys"
 
     def failed_rows(self, run: str) -> str:
         """Row key -> why the row failed in a Spark run; used in shard 0 only."""

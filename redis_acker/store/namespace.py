@@ -22,8 +22,8 @@ from redis_acker.errors import (
 )
 from redis_acker.store.connect import Servers
 from redis_acker.store.hashes import number_of
-from redis_acker.store.ids import MAX_BLOCK_SIZE, MAX_SPOUT
-from redis_acker.store.keys import MAX_SHARDS
+from redis_acker.store.ids import MAX_BLOCK_SIZE
+from redis_acker.store.keys import MAX_SHARDS, MAX_SPOUT
 from redis_acker.store.shards import Shards
 from redis_acker.store.shards_plain import read_info, read_meta
 from redis_acker.store.transport import Transport

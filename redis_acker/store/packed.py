@@ -218,7 +218,7 @@ def read_set_aside(value: bytes) -> tuple[int, list[bytes]]:
 
 # -- batches: blocks, indexes and ack vals on their way to a script -------------------------------------------------
 
-INDEX_BYTES, ACK_VAL_BYTES, PAIR_BYTES = 2, 8, 10
+INDEX_BYTES, ACK_VAL_BYTES, PAIR_BYTES, EDGE_BYTES = 2, 8, 10, 12
 
 
 def pack_block(block: int) -> bytes:
@@ -252,6 +252,13 @@ def pack_pairs(indexes: U64Array, ack_vals: U64Array) -> bytes:
     pairs = np.empty(len(indexes), dtype=[("index", ">u2"), ("ack_val", "<u8")])
     pairs["index"], pairs["ack_val"] = indexes, ack_vals
     return pairs.tobytes()
+
+
+def pack_edges(indexes: U64Array, edges: U64Array) -> bytes:
+    """Each edge and the index of its root, as a record remembers them (lua/lib/edges.lua)."""
+    entries = np.empty(len(indexes), dtype=[("edge", "<u8"), ("index", ">u4")])
+    entries["edge"], entries["index"] = edges, indexes
+    return entries.tobytes()
 
 
 # -- anchors: root and edge -----------------------------------------------------------------------------------------

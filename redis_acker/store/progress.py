@@ -3,6 +3,9 @@
 A run keeps this in one hash of its spout, so that a second attempt of a task, or the run that follows a dead one,
 continues where the first stopped. lua/lib/portion.lua describes a partition's record. In a job with a shuffle, whose
 driver completes the messages, each portion has such a record, and its roots are pending until the job ends.
+
+A run may also keep the keys of the messages whose sink has returned, 8 bytes each. By these it can be continued when
+its input is split into other partitions.
 """
 
 from __future__ import annotations
@@ -12,6 +15,9 @@ import reprlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from redis_acker.errors import UnreadableRun
 from redis_acker.store.acker import Acker
@@ -39,6 +45,12 @@ _OF_PORTION = ("new", "again", "anew", "late")
 """What follows is about the portion; else about all that is done."""
 
 _NAME, _ABOUT, _PASSES = "name", "about", "passes"
+
+_KEYS_FORMAT = b"format"
+"""Field beside the keys of done messages: the version in which they are stored."""
+
+_PORTIONS_AT_ONCE = 10
+"""Portions whose keys are read by one command: each may have 80 KB."""
 
 _MOST_ROWS = 1 << 26
 """Rows of one portion: a worker holds them all in memory."""
@@ -152,13 +164,25 @@ class PartitionProgress:
         return self.stage == _ENDED
 
 
+@dataclass(frozen=True)
+class DoneKeys:
+    """A portion whose sink has returned."""
+
+    first: int
+    """Its first block sequence."""
+    failed: int
+    """How many of its messages failed."""
+    keys: NDArray[np.int64]
+    """Of all its messages, in the order of its rows."""
+
+
 class RunProgress:
     """The progress of the run of one spout, as its driver, its workers and the command line see it."""
 
-    def __init__(self, acker: Acker, spout: int, name: str = "") -> None:
-        """spout: its number. name: of the run."""
-        self._acker, self._spout, self.name = acker, spout, name
-        self._hash = acker.shards.progress(spout)
+    def __init__(self, acker: Acker, spout: int, name: str = "", *, part: str = "") -> None:
+        """spout: its number. name: of the run. part: of a stream that has two runs at once, the name of the second."""
+        self._acker, self._spout, self.name, self.part = acker, spout, name, part
+        self._hash, self._keys = acker.shards.progress(spout, part), acker.shards.done_keys(spout, part)
 
     # -- the run as a whole --------------------------------------------------------------------------------------
 
@@ -209,10 +233,12 @@ class RunProgress:
         """The name of the run that is stored; empty if there is none."""
         return (self._hash.get(_NAME) or b"").decode()
 
-    def start(self, name: str, about: RunAbout) -> None:
+    def start(self, name: str, about: RunAbout, *, keeps_keys: bool = False) -> None:
         """Forgets what is stored, and begins a run."""
+        self.drop()
         self.name = name
-        self._hash.delete()
+        if keeps_keys:
+            self._keys.put({_KEYS_FORMAT.decode(): str(FORMAT)})
         self._hash.put({_NAME: name, _ABOUT: json.dumps(asdict(about))})
         self.keep()
 
@@ -224,9 +250,11 @@ class RunProgress:
     def keep(self) -> None:
         """Restarts the time after which it is forgotten."""
         self._hash.expire(KEPT_FOR_MS)
+        self._keys.expire(KEPT_FOR_MS)
 
     def drop(self) -> None:
         self._hash.delete()
+        self._keys.delete()
 
     def next_pass(self) -> int:
         """The number of another pass over a part of the input. The first pass over all of it is number 0."""
@@ -238,25 +266,65 @@ class RunProgress:
         """Begins the portion after a place, or finds how far another attempt has taken it. Ends the portion before."""
         blocks = -(-rows // self._acker.settings.block_size)
         state, rows, sum_text, first, stage, now_ms, *left = self._acker.shards.begin_portion(
-            self._spout, self.name, place.partition, place.rows, _hex(place.sum), rows, _hex(sum), blocks
+            self._spout,
+            self.name,
+            place.partition,
+            place.rows,
+            _hex(place.sum),
+            rows,
+            _hex(sum),
+            blocks,
+            part=self.part,
         )
         if state in _OF_PORTION and not 0 <= rows <= _MOST_ROWS:
             raise _unreadable(place.partition, f"{rows} rows")
         until_ms = now_ms + self._acker.settings.timeout_ms // 2
         return Portion(state, rows, _sum_of(sum_text), first, stage, until_ms, self.roots_of(left[1], left[0]))
 
-    def reach(self, place: Place, portion: Portion, stage: int, failed: int = 0) -> str:
+    def reach(
+        self, place: Place, portion: Portion, stage: int, failed: int = 0, *, keys: NDArray[np.int64] | None = None
+    ) -> str:
         """Notes that a worker is at the portion, and how far it has come. 'kept'; 'done' if another has ended it;
-        'gone' if its roots are others by now, or have to be."""
+        'gone' if its roots are others by now, or have to be. keys: of its messages, in the order of its rows, to be
+        kept."""
+        done_keys = b"" if keys is None else failed.to_bytes(8, "little") + keys.astype("<i8").tobytes()
+        where = self._spout, self.name, place.partition, place.rows
         return self._acker.shards.keep_portion(
-            self._spout, self.name, place.partition, place.rows, portion.first, stage, failed
+            *where, portion.first, stage, failed, done_keys=done_keys, part=self.part
         )
 
     def leave(self, partition: str) -> U64Array | None:
         """Lets go of the portion in progress. Returns its roots, for the caller to fail, unless they are sunk."""
-        if left := self._acker.shards.leave_portion(self._spout, self.name, partition):
+        if left := self._acker.shards.leave_portion(self._spout, self.name, partition, part=self.part):
             return self.roots_of(left[1], left[0])
         return None
+
+    def settled(self, partition: str) -> None:
+        """Forgets what is known of a partition: nothing of it is pending any more."""
+        self._hash.remove([partition])
+
+    # -- the keys of what is done ----------------------------------------------------------------------------------
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether the run that is stored keeps the keys of messages that are done."""
+        stored = self._keys.get(_KEYS_FORMAT)
+        if stored is not None and stored != str(FORMAT).encode():
+            raise _unreadable("keys", _text_of(stored))
+        return stored is not None
+
+    def done_keys(self) -> Iterator[DoneKeys]:
+        """The keys of each portion whose sink has returned."""
+        for field, value in self._keys.items(_PORTIONS_AT_ONCE):
+            if field != _KEYS_FORMAT:
+                if not field.isdigit() or len(value) < 8 or len(value) % 8:
+                    raise _unreadable(_text_of(field), f"{len(value)} bytes of keys")
+                keys = np.frombuffer(value, dtype="<i8", offset=8).astype(np.int64)
+                yield DoneKeys(int(field), int.from_bytes(value[:8], "little"), keys)
+
+    def forget_keys(self, first: int) -> None:
+        """Forgets that a portion is done."""
+        self._keys.remove([str(first)])
 
     def roots_of(self, first: int, rows: int) -> U64Array:
         if not 0 <= rows <= _MOST_ROWS:

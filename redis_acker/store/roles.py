@@ -93,7 +93,21 @@ def _commands_of(names: Iterable[str]) -> set[str]:
 
 _LOOKING = ("open", "spout", "inspect", "page")
 _DRIVING = (
-    *("allocate", "init", "ack", "fail", "extend", "join", "release", "lease", "unlease", "accept", "bury"),
+    *(
+        "allocate",
+        "init",
+        "ack",
+        "ack_edges",
+        "edge_states",
+        "fail",
+        "extend",
+        "join",
+        "release",
+        "lease",
+        "unlease",
+        "accept",
+        "bury",
+    ),
     *("begin_portion", "keep_portion", "leave_portion", "set_aside_entry", "set_aside_field"),
 )
 _WITHDRAWING = ("join", "lease", "unlease", "withdraw", "put_back")
@@ -116,7 +130,7 @@ _EXECUTOR_RIGHTS = (
     Right(("counters",), ("hexists", "hget", "hincrby", "hlen", "hset")),
     Right(("records",), ("hdel", "hget", "hlen", "hmget", "hset")),
     Right(("finished",), ("hmget", "hset")),
-    Right(("runs",), ("hdel", "hget", "hset")),
+    Right(("runs",), ("hdel", "hget", "hscan", "hset")),
     Right(("rows",), ("hset", "pexpire")),
 )
 _ROTATOR_RIGHTS = (
@@ -134,8 +148,8 @@ ROLES = {
         Role(
             "executor",
             "works on the portions of a Spark run: initialises, acks, fails and extends roots from a worker",
-            ("open", "init", "ack", "fail", "extend", "begin_portion", "keep_portion"),
-            (*_OPENING, "pexpire"),
+            ("open", "init", "ack", "ack_edges", "edge_states", "fail", "extend", "begin_portion", "keep_portion"),
+            (*_OPENING, "pexpire", "hscan"),
             keys=("blocks", "rows", "runs"),
             rights=_EXECUTOR_RIGHTS,
         ),

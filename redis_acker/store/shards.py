@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redis_acker.store.batches import Batch
 from redis_acker.store.hashes import StoredHash
 from redis_acker.store.keys import ShardKeys
+from redis_acker.store.server_clocks import ServerClocks
 from redis_acker.store.shards_plain import GROUP as GROUP
 from redis_acker.store.shards_plain import PlainShards
 from redis_acker.store.transport import Argument, Command, Transport
@@ -27,16 +28,33 @@ class Shards(PlainShards):
     ) -> None:
         self.transport, self.settings, self._clock = transport, settings, clock
         self.keys = [ShardKeys(namespace, shard, settings.buckets) for shard in range(settings.shards)]
+        self.clocks = ServerClocks(self.time_ms, settings.timeout_ms)
 
     def __len__(self) -> int:
         return len(self.keys)
 
     # -- blocks: lua/lib/shard.lua lists the KEYS and ARGV that come first ---------------------------------------
 
-    def init(self, batches: Iterable[Batch], *, quiet: bool, echo: bool, until_ms: int | None) -> list[list[int]]:
-        """For each batch: roots initialised, completed, failed, duplicates."""
-        head = [int(quiet), int(echo), "" if until_ms is None else until_ms]
-        return self._run_batches("init", batches, lambda batch: [*head, *batch.dense])
+    def init(
+        self,
+        batches: Iterable[Batch],
+        *,
+        quiet: bool,
+        echo: bool,
+        until_ms: int | None,
+        since_s: float | None = None,
+    ) -> list[list[int]]:
+        """For each batch: roots initialised, completed, failed, duplicates. until_ms None: as self.clocks has it for a
+        batch that is first sent now, or was at since_s."""
+
+        def last_ms(shard: int) -> Argument:
+            if until_ms is not None:
+                return until_ms
+            return self.clocks.until_ms(shard, since_s) if self._clock is None else ""
+
+        return self._run_batches(
+            "init", batches, lambda batch: [int(quiet), int(echo), last_ms(batch.shard), *batch.dense]
+        )
 
     def ack(self, batches: Iterable[Batch], token: bytes, *, restart: bool) -> list[list[int]]:
         """For each batch: ack vals applied, roots completed, ack vals late, duplicates."""
@@ -44,18 +62,28 @@ class Shards(PlainShards):
             "ack", batches, lambda batch: [token, int(restart), b"".join(batch.sparse), *batch.dense]
         )
 
-    def fail(self, parts: Iterable[tuple[Iterable[Batch], bytes, bytes, bool]]) -> list[list[int]]:
-        """Fails batches of roots, each with a component, an error, and whether it is fatal. For each batch: roots
-        failed, kept for their init, late."""
+    def ack_edges(self, batches: Iterable[Batch], *, restart: bool) -> list[list[int]]:
+        """For each batch: deliveries applied, roots completed, deliveries late, duplicates."""
+        return self._run_batches("ack_edges", batches, lambda batch: [int(restart), *batch.dense])
+
+    def edge_states(self, batches: Iterable[Batch]) -> list[list[bytes]]:
+        """For each block of each batch: a byte for each delivery."""
+        return self._run_batches("edge_states", batches, lambda batch: list(batch.dense))
+
+    def fail(self, parts: Iterable[tuple[Iterable[Batch], bytes, bytes, bool, str]]) -> list[list[int]]:
+        """Fails batches of roots, each with a component, an error, whether it is fatal, and a reason. For each batch:
+        roots failed, kept for their init, late."""
         return self.transport.run(
-            self._on_blocks("fail", one.shard, sorted(one.spouts), [component, error, int(fatal), b"".join(one.sparse)])
-            for batches, component, error, fatal in parts
+            self._on_blocks(
+                "fail", one.shard, sorted(one.spouts), [component, error, int(fatal), reason, b"".join(one.sparse)]
+            )
+            for batches, component, error, fatal, reason in parts
             for one in batches
         )
 
     def extend(self, batches: Iterable[Batch]) -> list[int]:
         """For each batch: roots that were pending."""
-        return self._run_batches("extend", batches, lambda batch: [b"".join(batch.sparse)])
+        return self._run_batches("extend", batches, lambda batch: [b"".join(batch.sparse), b"".join(batch.dense)])
 
     def inspect(self, shard: int, block: bytes, index: int) -> list[Any]:
         """What the shard has of one root; lua/inspect.lua lists the parts."""
@@ -105,11 +133,21 @@ class Shards(PlainShards):
     # -- the progress of Spark runs ------------------------------------------------------------------------------
 
     def begin_portion(
-        self, spout: int, run: str, partition: str, offset: int, before: str, rows: int, sum: str, blocks: int
+        self,
+        spout: int,
+        run: str,
+        partition: str,
+        offset: int,
+        before: str,
+        rows: int,
+        sum: str,
+        blocks: int,
+        *,
+        part: str = "",
     ) -> tuple[Any, int, str, int, int, int, int, int]:
         """State, rows, checksum, first sequence and stage of a portion, the server's time, and rows and first sequence
         of the roots that it had before."""
-        keys = [self.keys[0].progress(spout), self.keys[0].sequences]
+        keys = [self.keys[0].progress(spout, part), self.keys[0].sequences]
         timeout_ms = self.settings.timeout_ms
         args: list[Argument] = [run, partition, offset, before, rows, sum, blocks, spout, timeout_ms, self._now()]
         state, rows, sum_text, first, stage, now_ms, left_rows, left_first = self.transport.run_one(
@@ -118,18 +156,28 @@ class Shards(PlainShards):
         return state.decode(), rows, sum_text.decode(), int(first), stage, now_ms, left_rows, int(left_first)
 
     def keep_portion(
-        self, spout: int, run: str, partition: str, offset: int, first: int, stage: int, failed: int
+        self,
+        spout: int,
+        run: str,
+        partition: str,
+        offset: int,
+        first: int,
+        stage: int,
+        failed: int,
+        *,
+        done_keys: bytes = b"",
+        part: str = "",
     ) -> str:
         """'kept', 'done' or 'gone'."""
+        keys = [self.keys[0].progress(spout, part), self.keys[0].done_keys(spout, part)]
         timeout_ms = self.settings.timeout_ms
-        args: list[Argument] = [run, partition, offset, first, stage, failed, timeout_ms, self._now()]
-        reply = self.transport.run_one(Command.call("keep_portion", 0, [self.keys[0].progress(spout)], args))
-        return str(reply.decode())
+        args: list[Argument] = [run, partition, offset, first, stage, failed, timeout_ms, self._now(), done_keys]
+        return str(self.transport.run_one(Command.call("keep_portion", 0, keys, args)).decode())
 
-    def leave_portion(self, spout: int, run: str, partition: str) -> tuple[int, int] | None:
+    def leave_portion(self, spout: int, run: str, partition: str, *, part: str = "") -> tuple[int, int] | None:
         """Rows and first sequence of the portion that was in work."""
         reply = self.transport.run_one(
-            Command.call("leave_portion", 0, [self.keys[0].progress(spout)], [run, partition])
+            Command.call("leave_portion", 0, [self.keys[0].progress(spout, part)], [run, partition])
         )
         return (reply[0], int(reply[1])) if reply else None
 
@@ -214,6 +262,9 @@ class Shards(PlainShards):
 
     # -- hashes: ShardKeys says what each key holds --------------------------------------------------------------
 
+    def tracked_streams(self) -> StoredHash:
+        return StoredHash(self.transport, 0, self.keys[0].tracked_streams)
+
     def spout_states(self) -> StoredHash:
         return StoredHash(self.transport, 0, self.keys[0].spout_states)
 
@@ -235,8 +286,11 @@ class Shards(PlainShards):
     def failed_rows(self, run: str) -> StoredHash:
         return StoredHash(self.transport, 0, self.keys[0].failed_rows(run))
 
-    def progress(self, spout: int) -> StoredHash:
-        return StoredHash(self.transport, 0, self.keys[0].progress(spout))
+    def progress(self, spout: int, part: str = "") -> StoredHash:
+        return StoredHash(self.transport, 0, self.keys[0].progress(spout, part))
+
+    def done_keys(self, spout: int, part: str = "") -> StoredHash:
+        return StoredHash(self.transport, 0, self.keys[0].done_keys(spout, part))
 
     def meta(self, shard: int) -> StoredHash:
         return StoredHash(self.transport, shard, self.keys[shard].meta)

@@ -5,13 +5,15 @@ ShardKeys says what each key holds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from redis_acker.errors import AccessDenied, ScriptFailed
 from redis_acker.store.hashes import number_of
-from redis_acker.store.keys import ShardKeys
-from redis_acker.store.transport import Argument, Command, Transport, ms_of
+from redis_acker.store.keys import MAX_SPOUT, ShardKeys
+from redis_acker.store.transport import Argument, Command, Transport
 
 if TYPE_CHECKING:
     from redis_acker.store.streams import Kind
@@ -21,6 +23,9 @@ GROUP = "drivers"
 
 ENTRIES_AT_ONCE = 20
 """Stream entries read by one command without consuming them. Each holds up to thousands of roots."""
+
+_LIFE = re.compile(r"^(?:run_id|master_replid2):(\w+)", re.MULTILINE)
+"""Of one process; and of the primary that it followed when it became one itself."""
 
 Entry = tuple[bytes, list[bytes]]
 """An entry of a stream: its id, and a flat list of names and values."""
@@ -63,6 +68,15 @@ class PlainShards:
         """The clock of each shard's server."""
         return [ms_of(reply) for reply in self._each("TIME")]
 
+    def server_lives(self) -> list[str]:
+        """Names the life of each shard's server: it has another one after a restart, after it was a replica, or if
+        another server has the shard. All alike where this user may not ask."""
+        try:
+            replies = zip(self._each("INFO", "server"), self._each("INFO", "replication"), strict=True)
+        except (AccessDenied, ScriptFailed):
+            return [""] * len(self.keys)
+        return [" ".join(_LIFE.findall(f"{one.decode()}\n{other.decode()}")) for one, other in replies]
+
     def counted(self) -> list[dict[bytes, bytes]]:
         """The counters of each shard."""
         flats = self._each("HGETALL", lambda keys: keys.counters)
@@ -90,9 +104,10 @@ class PlainShards:
     # -- spouts --------------------------------------------------------------------------------------------------
 
     def spouts(self) -> dict[int, str]:
-        """The name of every spout, by its number."""
+        """The name of every spout, by its number; without what another program wrote there."""
         flat = self.ask(0, "HGETALL", self.keys[0].spouts)
-        return {int(number): name.decode() for name, number in zip(flat[::2], flat[1::2], strict=True)}
+        named = {number_of(number): name for name, number in zip(flat[::2], flat[1::2], strict=True)}
+        return {number: name.decode(errors="replace") for number, name in named.items() if 0 < number <= MAX_SPOUT}
 
     def facts(self, spouts: Sequence[int]) -> list[SpoutFacts]:
         """What is kept about each spout, all in one go: there may be thousands."""
@@ -261,3 +276,8 @@ def _entries(reply: list[Any] | None) -> list[Entry]:
 def _dicts(reply: list[Any]) -> list[dict[bytes, Any]]:
     """Flat lists of RESP2, or maps of RESP3, as dicts."""
     return [one if isinstance(one, dict) else dict(zip(one[::2], one[1::2], strict=True)) for one in reply]
+
+
+def ms_of(reply: Sequence[Any]) -> int:
+    """The server's clock in ms, from its reply to TIME."""
+    return int(reply[0]) * 1000 + int(reply[1]) // 1000

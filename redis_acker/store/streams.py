@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import reprlib
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import numpy as np
 
 from redis_acker.clock import Signal
-from redis_acker.errors import FailedTuple, MemoryFull, ScriptFailed, Unreadable, text_of
+from redis_acker.errors import BadInput, FailedTuple, MemoryFull, ScriptFailed, Unreadable, text_of
 from redis_acker.store.ids import U64Array
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.packed import Item, age_ms, read_items, unpack_ids
@@ -31,17 +32,25 @@ READ_COUNT = 100
 CLAIM_AFTER_MS = 60_000
 """An entry that a consumer has held this long without releasing it goes to another."""
 
+MAX_COMPONENT_BYTES = 255
+MAX_ERROR_BYTES = 2000
+"""Longer texts are cut: they only explain a failure to people."""
+
 _POLL_S = 0.01
 _CLAIM_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Why roots failed: the component, the error as a text for people, and whether a replay would fail again."""
+    """Why roots failed: the component, the error as a text for people, and whether a replay would fail again.
+
+    The reason is `timeout` where a topology has a shorter timeout than its namespace: no component failed them.
+    """
 
     component: str
     error: str
     fatal: bool = False
+    reason: Literal["failed", "timeout"] = "failed"
 
     @classmethod
     def of(cls, component: str, error: BaseException) -> Cause:
@@ -49,6 +58,17 @@ class Cause:
         if isinstance(error, FailedTuple):
             return cls(component, text_of(error, with_type=False), error.fatal)
         return cls(component, text_of(error))
+
+    def texts(self) -> tuple[bytes, bytes]:
+        """Component and error as they are stored."""
+        return _cut(self.component, "component", MAX_COMPONENT_BYTES), _cut(self.error, "error", MAX_ERROR_BYTES)
+
+
+def _cut(text: str, name: str, most_bytes: int) -> bytes:
+    if not isinstance(text, str):
+        raise BadInput(f"{name} must be a str, not {reprlib.repr(text)}: pass str() of it.")
+    # Cut between two characters: half a character could not be decoded.
+    return text.encode(errors="replace")[:most_bytes].decode(errors="ignore").encode()
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from redis_acker.errors import (
     WrongKeyType,
 )
 from redis_acker.store.connect import Servers, hide_password
-from redis_acker.store.loading import Loaded, Loader, scripts_missing
-from redis_acker.store.scripts import Script, script
+from redis_acker.store.scripts import Loaded, Loader, Script, script, scripts_missing
 
 Argument: TypeAlias = "bytes | str | int"
 
@@ -120,9 +119,8 @@ class Transport:
 
     def _attempt(self, work: _Work) -> _Trouble | None:
         """Sends what has no reply yet. Returns why it must be sent again, if it must."""
-        lines: dict[int, _Line] = {}
+        lines, shard = dict[int, _Line](), 0
         trouble: _Trouble | None = None
-        shard = 0
         try:
             for i, command in work.unanswered():
                 shard = command.shard
@@ -248,11 +246,6 @@ def _packed(args: Sequence[Argument]) -> bytes:
     """A command as it goes to the server. redis-py's own packer takes three times as long."""
     parts = (arg if isinstance(arg, bytes) else str(arg).encode() for arg in args)
     return b"*%d\r\n%b" % (len(args), b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts))
-
-
-def ms_of(reply: Sequence[Any]) -> int:
-    """The server's clock in ms, from its reply to TIME."""
-    return int(reply[0]) * 1000 + int(reply[1]) // 1000
 
 
 # -- what can go wrong, in our errors --------------------------------------------------------------------------------

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING
 
+from redis_acker.clock import Clock
 from redis_acker.components.bolt import Bolt
 from redis_acker.components.component import ComponentCounters
 from redis_acker.components.tuples import Tuple
 from redis_acker.driver.driver import DriverOptions, clock_of
 from redis_acker.store.acker import Acker
 from redis_acker.store.streams import Cause
-from redis_acker.topology.own_timeouts import OwnTimeouts
 from redis_acker.topology.routing import TaskRouter
 from redis_acker.topology.runner import Runner
 from redis_acker.topology.task import BoltTask
@@ -54,7 +54,7 @@ class LocalRunner(Runner):
         self._own_timeouts = (
             OwnTimeouts(acker, topology.timeout_ms / 1000, clock) if acker and topology.timeout_ms else None
         )
-        self._unprepared: list[BoltTask] = []
+        self._unprepared = set[BoltTask]()
         """Those of which the log says that their bolt does not come back from prepare()."""
         super().__init__(topology, acker, self.bolts, **options)
         for task in self._tasks:
@@ -94,6 +94,8 @@ class LocalRunner(Runner):
         for task in self._tasks:
             if task.name == thread and (now := task.in_hands()):
                 return f"it has worked on {_shown(now)} for {task.at_work_s():.1f} s"
+            if task.name == thread and (in_prepare_s := task.in_prepare_s()):
+                return f"it has been in prepare() for {in_prepare_s:.1f} s"
         return super()._doing(thread)
 
     def _flush_often(self, stop: threading.Event) -> None:
@@ -144,8 +146,10 @@ class LocalRunner(Runner):
         """Gives a task whose bolt works on a tuple that has timed out by now a new copy of the bolt. One that hangs
         before its first tuple would hang again."""
         for task in self._tasks:
-            if (in_prepare_s := task.in_prepare_s()) >= timeout_s and task not in self._unprepared:
-                self._unprepared.append(task)
+            if (in_prepare_s := task.in_prepare_s()) < timeout_s:
+                self._unprepared.discard(task)
+            elif task not in self._unprepared:
+                self._unprepared.add(task)
                 log.error("Bolt %s is in prepare() for %.1f s, and its queue waits.", task.name, in_prepare_s)
             now, at_work_s = task.in_hands(), task.at_work_s()
             if not now or at_work_s < timeout_s:
@@ -164,3 +168,29 @@ class LocalRunner(Runner):
 
 def _shown(tuples: Sequence[Tuple]) -> str:
     return str(tuples[0]) if len(tuples) == 1 else f"{len(tuples)} tuples"
+
+
+class OwnTimeouts:
+    """Finds and fails pending roots that have not been alive for a timeout: the store would wait for longer."""
+
+    def __init__(self, acker: Acker, timeout_s: float, clock: Clock) -> None:
+        self._acker, self._timeout_s, self._now_s = acker, timeout_s, clock.monotonic_s
+        self._alive_s: dict[int, float] = {}
+        """When each pending root was last known to be alive."""
+
+    def overdue(self, pending: Set[int], alive: Set[int]) -> list[int]:
+        """Called often within a timeout. alive: roots that wait or are worked on, or were extended lately."""
+        now_s = self._now_s()
+        self._alive_s = {root: now_s if root in alive else self._alive_s.get(root, now_s) for root in pending}
+        return [root for root, alive_s in self._alive_s.items() if now_s - alive_s >= self._timeout_s]
+
+    def fail(self, roots: Sequence[int], holders: Mapping[int, Cause]) -> None:
+        """holders: which component has a root, and where. Of the others the driver knows more: what an earlier one has
+        left, which is no attempt, and what was handed over."""
+        fails: dict[Cause, list[int]] = {}
+        for root in roots:
+            holder = holders.get(root)
+            error = f"the topology allows {self._timeout_s:g} s: {holder.error}" if holder else ""
+            cause = Cause(holder.component if holder else "", error, reason="timeout")
+            fails.setdefault(cause, []).append(root)
+        self._acker.fail_all([(some, cause) for cause, some in fails.items()])

@@ -135,6 +135,10 @@ class Runner(ABC):
     def wait_until_idle(self, *, timeout_s: float | None = None) -> bool:
         """Waits until the sources are exhausted and every message is completed or dead. False after timeout_s, or if
         the run ends earlier. Raises the error that ended the run."""
+        if not self._threads.has_started:
+            raise BadInput(
+                "This runner was not started, so it never becomes idle: use it in a `with` block, or start()."
+            )
         deadline = math.inf if timeout_s is None else self._clock.monotonic_s() + timeout_s
         while True:
             self._threads.raise_error()

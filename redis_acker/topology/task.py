@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
@@ -14,13 +15,18 @@ from redis_acker.components.tuples import SYSTEM, Tuple
 from redis_acker.errors import ServerUnavailable, traceback_of
 from redis_acker.store.acker import Acker
 from redis_acker.store.streams import Cause
-from redis_acker.topology.held import HeldTuples
 from redis_acker.topology.routing import TaskRouter
-from redis_acker.topology.task_queue import TaskQueue
+from redis_acker.topology.task_queue import HeldTuples, TaskQueue
 
 FLUSH_AFTER = 1000
 """Tuples that a task works on before it sends its acks and fails; when it has nothing else to do, it sends them at
 once."""
+
+SMALLER = 32
+SMALLER_FOR_S = 30.0
+"""When a batch has failed as a whole, what comes into the queue until so much later is given to the bolt in batches so
+many times smaller. By then its tuples have been replayed, as a rule, and few of them with the one that is at fault: of
+a thousand, some thirty fail a second time, and that one alone a third time."""
 
 QUEUED = "it has waited in the queue of {name} for {age_s:.1f} s"
 HELD = "{name} was given it {age_s:.1f} s ago and has neither acked nor failed it"
@@ -43,6 +49,7 @@ class BoltTask:
         self.buffer = AckBuffer(acker)
         self._new_bolt = new_bolt
         self._ticks, self.has_tick = 0, False
+        self._smaller, self._smaller_until_s = 1, -math.inf
         self._workers: list[Worker] = []
         """The last one works. Those before it hang, or did."""
 
@@ -75,6 +82,15 @@ class BoltTask:
             self.has_tick = True
             self._ticks += 1
             self.put(Tuple((), component=SYSTEM))
+
+    def note_failed(self, batch: Sequence[Tuple]) -> None:
+        """Called when tuples have failed together."""
+        if len(batch) > 1:
+            self._smaller, self._smaller_until_s = max(1, len(batch) // SMALLER), self.now_s() + SMALLER_FOR_S
+
+    def most_with(self, tup: Tuple, most: int) -> int:
+        """How many tuples the bolt may be given, with this one that comes out of the queue; most, as a rule."""
+        return min(most, self._smaller) if tup.since_s < self._smaller_until_s else most
 
     def run(self, stop: threading.Event) -> None:
         """Works until told to stop. What is in the queue then stays there."""
@@ -135,6 +151,7 @@ class BoltTask:
     def replace_worker(self) -> None:
         """Gives up the worker, which hangs, for one with a fresh copy of the bolt. run() has to be called again."""
         worker = self._new_worker()
+        self.note_failed(self.in_hands())
         self._workers[-1].is_replaced = True
         self._workers.append(worker)
 
@@ -215,24 +232,28 @@ class Worker:
         try:
             execute(self.bolt, self._collector, tup)
         except BaseException as error:
-            # The run ends, and this tuple alone is at fault: what waits is tried again, which is no attempt at it.
-            if not tup.outcome:
-                self._collector.fail(tup, f"it ends the run: {Cause.of(self._task.name, error).error}")
+            self._blame(self.now, error)
             raise
         if not tup.outcome:
             self.held.add(tup)
         self.now = ()
         self.counters.executed += 1
 
+    def _blame(self, tuples: Sequence[Tuple], error: BaseException) -> None:
+        """The run ends, and these tuples alone are at fault: what waits is tried again, which is no attempt at it."""
+        for tup in tuples:
+            if not tup.outcome:
+                self._collector.fail(tup, f"it ends the run: {Cause.of(self._task.name, error).error}")
+
 
 class BatchWorker(Worker):
-    """Gives a BatchBolt all that waits in the queue, up to its batch_size."""
+    """Gives a BatchBolt all that waits in the queue, up to its batch_size, or fewer after a batch that failed."""
 
     def _execute(self, tup: Tuple) -> None:
         assert isinstance(self.bolt, BatchBolt)
-        batch = [tup]
+        batch, most = [tup], self._task.most_with(tup, self.bolt.batch_size)
         try:
-            while len(batch) < self.bolt.batch_size:
+            while len(batch) < most:
                 if (another := self._take()) is not None:
                     batch.append(another)
         except IndexError:
@@ -241,7 +262,12 @@ class BatchWorker(Worker):
         for one in batch:
             one.since_s = self.sign_of_life_s
         self.now = batch
-        execute_batch(self.bolt, self._collector, list(batch))
+        try:
+            if not execute_batch(self.bolt, self._collector, list(batch)):
+                self._task.note_failed(batch)
+        except BaseException as error:
+            self._blame(batch, error)
+            raise
         self.now = ()
         self.counters.executed += len(batch)
 

@@ -53,6 +53,10 @@ class Threads:
             raise self._error
 
     @property
+    def has_started(self) -> bool:
+        return bool(self._threads)
+
+    @property
     def has_failed(self) -> bool:
         return self._error is not None
 

@@ -53,7 +53,7 @@ class Desk:
 
     def lock(self) -> None:
         """Shows how to get the right to act."""
-        with ui.dialog() as dialog, ui.card().props('role=dialog aria-label="Allow actions"'):
+        with ui.dialog().props('aria-label="Allow actions"') as dialog, ui.card():
             text("h2", "Allow actions on this page").style("font-size: 1.1rem; line-height: 1.4; margin: 0")
             token = ui.input("Token", password=True).props("autofocus outlined dense").style("width: 100%")
             wrong = text("p").classes("muted").props("role=alert")
@@ -66,23 +66,29 @@ class Desk:
             token.set_value("")
             wrong.set_text("" if self.is_unlocked else "That is not the token.")
             if self.is_unlocked:
+                # It stays where the keyboard is when the dialog closes, so it is not disabled.
                 button.set_text("Actions are allowed")
-                button.disable()
+                button.props("aria-disabled=true")
                 dialog.close()
                 for callback in self._on_unlock:
                     callback()
 
+        def ask_for_token() -> None:
+            if not self.is_unlocked:
+                dialog.open()
+
         token.on("keydown.enter", unlock)
-        button = ui.button("Allow actions", on_click=dialog.open).props("outline dense no-caps")
+        button = ui.button("Allow actions", on_click=ask_for_token).props("outline dense no-caps")
 
 
 async def _confirmed(question: str, verb: str) -> bool:
-    with ui.dialog() as dialog, ui.card().props('role=alertdialog aria-label="Are you sure?"'):
+    with ui.dialog().props("role=alertdialog") as dialog, ui.card():
+        dialog.props["aria-label"] = question  # as a value: it may hold quotes
         text("p", question).style("overflow-wrap: anywhere; margin: 0")
         with ui.row():
             ui.button(verb, on_click=lambda: dialog.submit(True)).props("no-caps")
             ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat no-caps autofocus")
     answer: Awaitable[object] = dialog
-    confirmed = bool(await answer)
-    dialog.delete()
-    return confirmed
+    # Not before it is hidden: only then the browser gives the keyboard back to the button that asked.
+    dialog.on("hide", dialog.delete)
+    return bool(await answer)

@@ -23,6 +23,11 @@ def text(tag: str, content: str = "") -> TextElement:
     return TextElement(tag=tag, text=content)
 
 
+def focus(field: ui.input | ui.select) -> None:
+    """Gives the keyboard to a field."""
+    field.run_method("focus")
+
+
 @contextmanager
 def panel(title: str, *, note: str = "") -> Iterator[None]:
     """A part of the page under a heading."""
@@ -59,7 +64,7 @@ class Tile:
 class Grid:
     """A table. Cells are texts, numbers on the right; rows beyond the first page are turned to."""
 
-    def __init__(self, name: str, columns: Sequence[tuple[str, bool]], *, rows_a_page: int = 10) -> None:
+    def __init__(self, columns: Sequence[tuple[str, bool]], *, rows_a_page: int = 10) -> None:
         """columns: heading, and whether it holds numbers."""
         self._rows_a_page = rows_a_page
         self._table = ui.table(
@@ -70,7 +75,7 @@ class Grid:
             rows=[],
             row_key="key",
             pagination=rows_a_page,
-        ).props(f'flat dense hide-bottom hide-header wrap-cells aria-label="{name}"')
+        ).props(f'flat dense hide-bottom hide-header wrap-cells :rows-per-page-options="[{rows_a_page}]"')
 
     def show(self, rows: Sequence[Sequence[Cell]]) -> None:
         new = [{"key": at, **{f"c{i}": shown(cell) for i, cell in enumerate(row)}} for at, row in enumerate(rows)]
@@ -90,7 +95,7 @@ def line_chart(name: str, series: Sequence[str]) -> Any:
                 "color": colours,
                 "textStyle": {"color": "#7d8794"},
                 "legend": {"top": 0, "textStyle": {"color": "#7d8794"}, "data": list(series)},
-                "grid": {"left": 8, "right": 12, "top": 34, "bottom": 4, "containLabel": True},
+                "grid": {"left": 8, "right": 28, "top": 34, "bottom": 4, "containLabel": True},
                 "tooltip": {"trigger": "axis", "renderMode": "richText"},
                 "xAxis": {"type": "time", "axisLabel": {"color": "#7d8794", "hideOverlap": True}},
                 "yAxis": {

@@ -7,7 +7,6 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -41,10 +40,13 @@ def policy(nonce: str, host: str) -> str:
 class Guard:
     """An ASGI application around another one."""
 
-    def __init__(self, app: App, *, hosts: Iterable[str]) -> None:
-        """hosts: names under which the page may be asked for, without ports."""
+    def __init__(self, app: App, *, hosts: Iterable[str], most_pages: int, open_pages: Callable[[], int]) -> None:
+        """hosts: names under which the page may be asked for, without ports. open_pages: how many there are now; each
+        takes memory, and some until their browser has been gone for a while."""
         self.app = app
         self._hosts = {host.lower() for host in hosts}
+        self._most_pages, self._open_pages = most_pages, open_pages
+        self._web_sockets = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -53,13 +55,25 @@ class Guard:
         headers = {name.lower(): value for name, value in scope["headers"]}
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if problem := self._problem(scope["type"], host, headers.get(b"origin")):
-            await _refuse(scope["type"], problem, send)
+            await _refuse(scope["type"], 403, problem, send)
+        elif self._is_full(scope):
+            full = f"{self._most_pages} pages are open already: close some of them."
+            await _refuse(scope["type"], 503, full, send)
         elif scope["type"] == "websocket":
-            await self.app(scope, receive, send)
+            self._web_sockets += 1
+            try:
+                await self.app(scope, receive, send)
+            finally:
+                self._web_sockets -= 1
         else:
             # A prefix from a proxy would be written into the page.
             scope["headers"] = [pair for pair in scope["headers"] if pair[0].lower() != b"x-forwarded-prefix"]
             await self.app(scope, receive, _Protected(send, host))
+
+    def _is_full(self, scope: Scope) -> bool:
+        if scope["type"] == "websocket":  # a page that connects again may have two of them for a while
+            return self._web_sockets >= 2 * self._most_pages
+        return scope["path"] == "/" and self._open_pages() >= self._most_pages
 
     def _problem(self, kind: str, host: str, origin: bytes | None) -> str | None:
         name = re.sub(r":\d+$", "", host)
@@ -67,17 +81,18 @@ class Guard:
             return "This page is not served under that name: use --allow-host to add it."
         if origin is None:  # browsers always send it with a WebSocket, and with what another site asks for
             return "A WebSocket needs an Origin." if kind == "websocket" else None
-        if urlsplit(origin.decode("latin-1").lower()).netloc != host:
+        # Nothing more than a scheme stands before the host of an origin, and nothing behind it.
+        if origin.decode("latin-1").lower() not in (f"http://{host}", f"https://{host}"):
             return "Requests from other sites are refused."
         return None
 
 
-async def _refuse(kind: str, problem: str, send: Send) -> None:
+async def _refuse(kind: str, status: int, problem: str, send: Send) -> None:
     if kind == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": problem})
         return
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": f"{problem}\n".encode()})
 
 

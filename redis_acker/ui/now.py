@@ -6,12 +6,14 @@ import time
 
 from nicegui import ui
 
-from redis_acker.store.stats import LATENCY_BOUNDS_MS
+from redis_acker.store.stats import LATENCY_BOUNDS_MS, Latency
 from redis_acker.ui.elements import Tile, line_chart, panel, text
-from redis_acker.ui.poller import Reading
+from redis_acker.ui.poller import NO_LATENCY, Reading
 from redis_acker.views.texts import Cell, duration
 
 _RATES = ("init", "completed", "failed", "timeout")
+
+_LATENCIES = [*(f"≤ {duration(bound)}" for bound in LATENCY_BOUNDS_MS), "more"]
 
 
 class Tiles:
@@ -61,7 +63,7 @@ class Charts:
                 self._pending = line_chart("Pending roots over the last five minutes", ["pending"])
             with panel("Completion latency, last minute"):
                 self._latency = ui.echart(_latency_options()).classes("chart")
-                self._latency.props('role=img aria-label="Completions of the last minute by latency"')
+                self._latency.props("role=img").props["aria-label"] = _latency_text(NO_LATENCY)
 
     def show(self, reading: Reading) -> None:
         points = reading.points
@@ -70,19 +72,29 @@ class Charts:
             self._rates.options["series"][at]["data"] = values
         self._pending.options["series"][0]["data"] = [[1000 * one.at_s, one.pending] for one in points]
         self._latency.options["series"][0]["data"] = list(reading.latency.counts)
+        self._latency.props["aria-label"] = _latency_text(reading.latency)
         for chart in (self._rates, self._pending, self._latency):
             chart.update()
 
 
+def _latency_text(latency: Latency) -> str:
+    """What the chart shows, for those who do not see it."""
+    said = [f"{count:,} {label}" for label, count in zip(_LATENCIES, latency.counts, strict=True) if count]
+    return f"Completions of the last minute by latency: {', '.join(said) or 'none'}"
+
+
 def _latency_options() -> dict[str, object]:
-    labels = [f"≤ {duration(bound)}" for bound in LATENCY_BOUNDS_MS] + ["more"]
     return {
         "animation": False,
         "color": ["#3a9d5d"],
         "textStyle": {"color": "#7d8794"},
         "grid": {"left": 8, "right": 12, "top": 14, "bottom": 4, "containLabel": True},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
-        "xAxis": {"type": "category", "data": labels, "axisLabel": {"color": "#7d8794", "rotate": 50, "fontSize": 10}},
+        "xAxis": {
+            "type": "category",
+            "data": _LATENCIES,
+            "axisLabel": {"color": "#7d8794", "rotate": 50, "fontSize": 10},
+        },
         "yAxis": {
             "type": "value",
             "minInterval": 1,
@@ -115,6 +127,10 @@ class RotatingMap:
         for (count, fill), size in zip(self._parts, sizes, strict=True):
             count.set_text(f"{size:,}")  # type: ignore[attr-defined]
             fill.style(f"height: {round(100 * size / most)}%")
+        if reading.away:  # what it was has run out by now, and would look like a rotator that is gone
+            self._due.set_text("When the next rotation is due is not known while the store is away.")
+            self._bar.set_value(0.0)
+            return
         # Runs down between two readings too.
         due_ms = min(one.due_in_ms for one in view.shards) - 1000 * (time.time() - reading.read_s)
         late = f"overdue by {duration(-due_ms)}: is a rotator running?" if due_ms < -1000 else "due now"

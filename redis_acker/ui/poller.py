@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from redis_acker.errors import AckerError, ServerUnavailable
+from redis_acker.errors import AckerError, ServerUnavailable, text_of
 from redis_acker.store.stats import LATENCY_BOUNDS_MS, Latency
 from redis_acker.views.failures import FailureGroup, read_failures
 from redis_acker.views.overview import Overview, Rates, rates, read_overview
@@ -103,11 +103,12 @@ class Poller:
             view = read_overview(acker, most_blocks=0)
             failures = tuple(read_failures(acker, view.spouts))
             runs = tuple(read_runs(acker, most=MOST_RUNS))
-        except AckerError as error:
+        except Exception as error:  # whatever it is: if this thread ended, every page would show old numbers as live
+            text = text_of(error, with_type=not isinstance(error, AckerError))
             if not before.away:
-                log.error("The store cannot be read: %s", error)
+                log.error("The store cannot be read: %s", text)
             since_s = before.away_since_s if before.away else time.time()
-            return replace(before, number=before.number + 1, away=str(error), away_since_s=since_s)
+            return replace(before, number=before.number + 1, away=text, away_since_s=since_s)
         if before.away:
             log.info("The store can be read again.")
         speeds = rates(before.view or view, view)

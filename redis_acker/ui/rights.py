@@ -27,8 +27,12 @@ class Rights:
     async def knows(self, token: str) -> bool:
         """Whether this is the token."""
         async with self._turn:
-            if self._token is not None and hmac.compare_digest(token.encode(), self._token.encode()):
+            if self._token is not None and hmac.compare_digest(_bytes(token), _bytes(self._token)):
                 return True
             log.warning("Somebody tried to act on the page with a wrong token.")
             await asyncio.sleep(WRONG_TOKEN_S)
             return False
+
+
+def _bytes(token: str) -> bytes:
+    return token.encode(errors="surrogatepass")  # a browser may send half a character

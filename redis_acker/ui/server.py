@@ -8,15 +8,15 @@ import socket
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI
-from nicegui import Client, ui
+from nicegui import Client, ui, ui_run_with
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from redis_acker.errors import BadInput
-from redis_acker.ui.elements import text
 from redis_acker.ui.guard import LOOPBACK, Guard
 from redis_acker.ui.page import Page
 from redis_acker.ui.poller import Poller
@@ -69,9 +69,6 @@ class PageServer:
 
         @ui.page("/")
         def root() -> None:
-            if len(Client.instances) > MOST_PAGES:
-                text("p", f"{MOST_PAGES} pages are open already: close some of them.")
-                return
             Page(namespace, poller, rights)
 
         ui.run_with(
@@ -85,7 +82,12 @@ class PageServer:
             gzip_middleware_factory=None,
         )
         config = uvicorn.Config(
-            Guard(app, hosts=(*LOOPBACK, name, *hosts)),
+            Guard(
+                app,
+                hosts=(*LOOPBACK, name, *hosts),
+                most_pages=MOST_PAGES,
+                open_pages=lambda: len(Client.instances),
+            ),
             http=_Impatient,
             log_config=None,
             access_log=False,
@@ -94,6 +96,9 @@ class PageServer:
             timeout_graceful_shutdown=_STOP_S,
         )
         self._server = uvicorn.Server(config)
+        # NiceGUI looks for its server among all objects of the process. Tuples that other threads are making right then
+        # break with a SystemError, in the poller or in the program around it; so it is given the only one there is.
+        vars(ui_run_with)["gc"] = SimpleNamespace(get_objects=lambda: [self._server])
         for chatty in _CHATTY:
             logging.getLogger(chatty).setLevel(logging.WARNING)
 

@@ -10,11 +10,10 @@ from redis_acker.errors import BadInput
 from redis_acker.retries.book import DeadLetter, FailedAttempt
 from redis_acker.retries.dead_letters import DeadLetters
 from redis_acker.ui.desk import Desk
-from redis_acker.ui.elements import Facts, Grid, panel, text
+from redis_acker.ui.elements import Facts, Grid, focus, panel, text
 from redis_acker.ui.poller import Reading
-from redis_acker.views.story import story
 from redis_acker.views.texts import id_text, moment, root_of, root_text, shown
-from redis_acker.views.trace import RootTrace, trace
+from redis_acker.views.trace import RootTrace, story, trace
 
 LETTERS_A_PAGE = 20
 
@@ -79,16 +78,20 @@ class RootStory:
             failed = self._desk.poller.acker.fail([root], component="page", error="failed by hand").failed
             return f"Root {root_text(root)} {'has failed' if failed else 'was finished already'}."
 
-        if await self._desk.act(f"Fail root {root_text(root)}? Its message is replayed or given up.", "Fail", fail):
-            await self._look_again()
+        question = f"Fail root {root_text(root)}? Its message is replayed or given up."
+        await self._act(question, "Fail", fail)
 
     async def _extend(self, root: int) -> None:
         def extend() -> str:
             extended = self._desk.poller.acker.extend([root])
             return f"Root {root_text(root)} {'has its whole timeout again' if extended else 'is not pending'}."
 
-        if await self._desk.act(f"Give root {root_text(root)} its whole timeout again?", "Extend", extend):
+        await self._act(f"Give root {root_text(root)} its whole timeout again?", "Extend", extend)
+
+    async def _act(self, question: str, verb: str, action: Callable[[], str]) -> None:
+        if await self._desk.act(question, verb, action):
             await self._look_again()
+            focus(self._input)  # the button that had the keyboard is gone
 
 
 class Letters:
@@ -107,7 +110,7 @@ class Letters:
                 self._spout.on_value_change(self._first)
                 ui.button("First page", on_click=self._first).props("flat no-caps")
                 self._next = ui.button("Next page", on_click=self._turn).props("flat no-caps")
-            self._list = ui.element("div").props('data-part="letters"').style("width: 100%")
+            self._list = ui.element("div").props('data-part="letters"').style("width: 100%; margin-top: 8px")
 
     def show(self, reading: Reading) -> None:
         if reading.view is None:
@@ -155,6 +158,7 @@ class Letters:
         name = shown(id_text(letter.message_id))
         with ui.expansion(name, caption=shown(caption)).props('dense switch-toggle-side data-part="letter"') as box:
             box.style("width: 100%; overflow-wrap: anywhere")
+            box.props["toggle-aria-label"] = f"{name}: {shown(caption)}"  # as a value: it may hold quotes
             Facts(
                 [
                     ("message id", name),
@@ -181,6 +185,7 @@ class Letters:
         async def act(question: str, verb: str, action: Callable[[], str]) -> None:
             if await self._desk.act(question, verb, action):
                 await self._first()
+                focus(self._spout)  # the button that had the keyboard is gone
 
         with ui.row() as row:
             ui.button("Replay", on_click=lambda: act(f"Replay message {name}?", "Replay", replay)).props("no-caps")
@@ -195,6 +200,6 @@ def show_history(history: list[FailedAttempt]) -> None:
         return
     text("h3", "Failed attempts")
     columns = [("attempt", True), *((name, False) for name in ("reason", "when", "component", "error"))]
-    Grid("Failed attempts", columns).show(
+    Grid(columns).show(
         [(one.attempt, one.reason, moment(one.at_ms), one.component or None, one.error or None) for one in history]
     )

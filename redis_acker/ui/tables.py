@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from nicegui import ui
-
 from redis_acker.ui.desk import Desk
 from redis_acker.ui.elements import Grid, panel, text
 from redis_acker.ui.pauses import Pauses
@@ -22,7 +20,6 @@ class Tables:
     def __init__(self, desk: Desk) -> None:
         with panel("Spouts"):
             self._spouts = Grid(
-                "Spouts",
                 [
                     ("spout", False),
                     ("lag", True),
@@ -35,20 +32,18 @@ class Tables:
             self._pauses = Pauses(desk) if desk.rights.allows_actions else None
         with panel("Failures by component and error", note="Of messages that are not complete by now."):
             columns = ("spout", False), ("reason", False), ("component", False), ("error", False)
-            self._failures = Grid("Failures", [*columns, ("roots", True), ("last", False)])
+            self._failures = Grid([*columns, ("roots", True), ("last", True)])
             self._no_failures = text("p", "None.").classes("muted")
-        with ui.element("div").classes("wide"):
-            with panel("Shards"):
-                names = ("shard", "pending", "due in", "waits", "late", "duplicates", "orphans")
-                self._shards = Grid("Shards", [*((name, True) for name in names), ("server", False)])
-            with panel("Servers"):
-                self._servers = Grid(
-                    "Servers",
-                    [("server", False), ("version", False), ("memory", True), ("of", True), ("ping", True)],
-                )
+        with panel("Shards"):
+            names = ("shard", "pending", "due in", "waits", "late", "duplicates", "orphans")
+            self._shards = Grid([*((name, True) for name in names), ("server", True)])
+        with panel("Servers"):
+            self._servers = Grid(
+                [("server", False), ("version", False), ("memory", True), ("of", True), ("ping", True)],
+            )
         with panel("Spark runs"):
             numbers = ((name, True) for name in ("done", "failed", "in work"))
-            self._runs = Grid("Spark runs", [("spout", False), *numbers, ("progress", False), ("driver", False)])
+            self._runs = Grid([("spout", False), *numbers, ("progress", False), ("driver", False)])
             self._no_runs = text("p", "None in progress.").classes("muted")
 
     def show(self, reading: Reading) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redis_acker.errors import Unreadable
+from redis_acker.errors import UnknownNamespace, Unreadable
 from redis_acker.store.heads import read_head
 from redis_acker.store.ids import spout_of
 from redis_acker.store.namespace import StoredSettings
@@ -129,7 +129,8 @@ class Rates:
 
 def read_overview(acker: Acker, *, most_blocks: int = MOST_BLOCKS) -> Overview:
     """Reads counters, lengths and the oldest roots. most_blocks bounds the search for the oldest in each shard; with 0
-    there is none, and the cost does not depend on how many roots are pending."""
+    there is none, and the cost does not depend on how many roots are pending. Raises UnknownNamespace if the servers
+    have lost it: zeros would look like a quiet day."""
     stats = read_stats(acker.shards)
     taken_s = time.monotonic()
     spouts = _spouts(acker.shards, acker.known_spouts())
@@ -191,6 +192,8 @@ def _buckets(acker: Acker) -> list[tuple[int, tuple[int, ...], int, int]]:
     size of its quarantine."""
     tick_ms = acker.settings.tick_ms
     turned, times, aside = acker.shards.turned_ms(), acker.shards.times_ms(), acker.shards.quarantine_sizes()
+    if not any(turned):
+        raise UnknownNamespace(f"Namespace {acker.namespace!r} does not exist any more: its servers lost their data.")
     sizes = [acker.shards.bucket_sizes(bucket) for bucket in range(acker.settings.buckets + 1)]
     found = []
     for turned_ms, now_ms, quarantined, *blocks in zip(turned, times, aside, *sizes, strict=True):

@@ -16,7 +16,8 @@ from redis_acker.errors import AckerError, ServerUnavailable, Unreadable
 from redis_acker.store.connect import Target, open_servers
 from redis_acker.store.hashes import number_of
 from redis_acker.store.keys import MAX_SHARDS, ShardKeys, key_prefix
-from redis_acker.store.transport import TROUBLE, denied, is_denied, ms_of, unavailable
+from redis_acker.store.shards_plain import ms_of
+from redis_acker.store.transport import TROUBLE, denied, is_denied, unavailable
 
 PATIENCE_MS = 5_000
 """A rotation that is late by less means nothing yet: it may wait for a drain, or ticks are short."""

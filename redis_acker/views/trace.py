@@ -1,8 +1,12 @@
-"""One root and what became of it: its final event if a stream still holds it, and the attempts before this one."""
+"""One root and what became of it: its final event if a stream still holds it, and the attempts before this one.
+
+story() tells it line by line, in the words of people.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +17,7 @@ from redis_acker.store.ids import spout_of
 from redis_acker.store.message_ids import MessageId, id_to_text
 from redis_acker.store.pending import RootState
 from redis_acker.store.streams import Completion, Failure, Kind, parse_entry
+from redis_acker.views.texts import Cell, duration, id_text, moment, root_text
 
 if TYPE_CHECKING:
     from redis_acker.store.acker import Acker
@@ -21,6 +26,13 @@ KINDS: tuple[Kind, ...] = ("failures", "completions")
 
 MOST_ENTRIES = 2_000
 """How many entries of a stream to search for a root, newest first."""
+
+MEANING = {
+    "pending": "waits for its final event",
+    "orphan": "has acks or fails, but no init yet",
+    "finished": "had its final event",
+    "unknown": "never seen here, or finished and forgotten",
+}
 
 
 @dataclass(frozen=True)
@@ -106,3 +118,37 @@ def _history(acker: Acker, spout: int, message_id: MessageId) -> tuple[list[Fail
         with contextlib.suppress(Unreadable):
             histories += [Retry.from_json(retry).history] if retry else []
     return max(histories, key=len, default=[]), False
+
+
+def story(found: RootTrace, buckets: int) -> Iterator[tuple[str, Cell]]:
+    state, event = found.state, found.event
+    yield "root", f"{root_text(state.root)}  ({state.root})"
+    yield "state", f"{state.state}: {MEANING[state.state]}"
+    if event:
+        yield "final event", f"{event.outcome} at {moment(event.at_ms)}, {duration(event.age_ms)} after its init"
+    elif state.state == "finished":
+        yield "final event", "no longer in a stream: it was read, or not asked for"
+    yield "shard", str(state.shard)
+    yield "spout", state.spout or "none of this namespace"
+    if found.message_id is not None or state.state == "pending":
+        yield "message id", id_text(found.message_id)
+    if found.attempt is not None:
+        yield "attempt", str(found.attempt)
+    if state.ack_val is not None:
+        yield "ack val", root_text(state.ack_val)
+    if state.age_ms is not None:
+        yield "age", duration(state.age_ms)
+    if state.bucket is not None:
+        yield "bucket", bucket_text(state.bucket, buckets)
+    if state.expires_in_ms is not None:
+        yield "expires", f"in {duration(state.expires_in_ms)}" if state.expires_in_ms else "now: overdue"
+    if event and event.outcome != "completed":
+        yield "component", event.component or None
+        yield "error", event.error or None
+    if found.is_dead:
+        yield "dead letter", "yes, its message was given up: see redis-acker dead show"
+
+
+def bucket_text(bucket: int, buckets: int) -> str:
+    names = {0: "nursery", buckets - 1: "death row", buckets: "expired, waits for the drain"}
+    return f"{bucket} of 0 to {buckets - 1}" + (f" ({names[bucket]})" if bucket in names else "")

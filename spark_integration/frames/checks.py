@@ -31,18 +31,63 @@ def check_frame(frame: DataFrame, *, stable_source: bool | None) -> DataFrame:
     """The frame to track: as it is, or stored if it could have other rows when it is read again."""
     if frame.isStreaming:
         raise BadFrame(
-            "A streaming frame has no end, so it cannot be tracked as a whole: call track() on each micro-batch, "
-            "inside of foreachBatch()."
+            "A streaming frame has no end, so it cannot be tracked as a whole: call track_stream(), or track() on each "
+            "micro-batch, inside of foreachBatch()."
         )
+    check_columns(frame)
+    if stable_source is None:
+        stable_source = is_repeatable(frame)
+    return frame if stable_source else stored(frame)
+
+
+def check_columns(frame: DataFrame) -> None:
     if COLUMN.lower() in (name.lower() for name in frame.columns):
         raise BadFrame(f"The frame has a column {COLUMN!r}, the name of the tracking column: rename yours.")
     if strange := [name for name in frame.columns if "." in name or "`" in name]:
         raise BadFrame(
             f"Python steps cannot take columns with '.' or '`' in their names, such as {strange}: rename them."
         )
-    if stable_source is None:
-        stable_source = is_repeatable(frame)
-    return frame if stable_source else stored(frame)
+
+
+def check_kind(
+    spout: str | None, message_id: str | None, name: str | None, anchors: str | None, *, are_own_options: bool
+) -> None:
+    """Rows are messages of this application, or come from another with their anchors."""
+    if (message_id is None) == (anchors is None):
+        raise BadFrame(
+            "track() takes either message_id=, the column that names each row as a message of this application, or "
+            "anchors=, the column in which another application handed its rows over."
+        )
+    if anchors is None and (not spout or name is not None):
+        raise BadFrame(
+            "track(message_id=) needs spout=, the name under which the store keeps these messages, not name=."
+        )
+    if anchors is not None and (not name or spout is not None or are_own_options):
+        raise BadFrame(
+            "track(anchors=) needs name=, what this job is called, and takes no spout=, retries=, replays= or resume=: "
+            "these belong to the application whose messages they are."
+        )
+
+
+def check_leaving(columns: list[str], anchors: str, *, is_fused: bool, replays: int, is_changed: bool = False) -> None:
+    """is_changed: the rows of a stream have other columns than came in, and could not be tried again."""
+    if is_changed:
+        raise BadFrame(
+            "sink(anchors=) of a stream keeps rows as they came in, to try them again: choose and make columns before "
+            "track_stream(), or in Python steps."
+        )
+    if not is_fused:
+        raise BadFrame(
+            "sink(anchors=) is for jobs without a shuffle, with per='row' or 'batch': hand rows of others over with "
+            "to_df()."
+        )
+    if replays:
+        raise BadFrame(
+            "replays are for messages that are complete when the job is: leave replays at 0 with sink(anchors=), and "
+            "bring failed messages again when Outcomes says so."
+        )
+    if not_reserved(anchors).lower() in (name.lower() for name in columns):
+        raise BadFrame(f"The frame has a column {anchors!r} already: choose another name for the anchors.")
 
 
 def check_message_id(frame: DataFrame, column: str) -> None:
@@ -54,6 +99,11 @@ def check_message_id(frame: DataFrame, column: str) -> None:
             f"Column {column!r} is {kind.simpleString()}, and message ids are strings, bytes or integers: cast it "
             "to string."
         )
+
+
+def check_resume(resume: object) -> None:
+    if resume not in (True, False, "keys"):
+        raise BadFrame(f"resume is True, False or 'keys', not {resume!r}.")
 
 
 def check_anchors(frame: DataFrame, column: str) -> None:

@@ -23,6 +23,8 @@ _SPLITTING = (
 
 _KNOWN_LEAVES = {"LogicalRelation", "Range", "OneRowRelation"}
 
+_COUNTED = {"Parquet", "ORC"}
+
 _FILE = re.compile(r"path=(.*?);.*?length=(\d+);.*?modification_time=(\d+);")
 
 
@@ -38,19 +40,37 @@ def input_fingerprint(frame: DataFrame) -> InputFingerprint:
     if not {_name(leaf) for leaf in leaves} <= _KNOWN_LEAVES:
         return InputFingerprint("", "its input is not files, so there is no way to know whether it is the same", 0)
     partitions = int(frame._jdf.queryExecution().toRdd().getNumPartitions())
-    told = [
+    content = [
         plan.canonicalized().toString(),
         *(_files(leaf) if _name(leaf) == "LogicalRelation" else leaf.canonicalized().toString() for leaf in leaves),
+    ]
+    layout = [
         *(f"{name}={spark.conf.get(name, None)}" for name in _SPLITTING),
         str(spark.sparkContext.defaultParallelism),
         str(partitions),
     ]
-    return InputFingerprint(hashlib.blake2b("\n".join(told).encode(), digest_size=16).hexdigest(), "", partitions)
+    return InputFingerprint(_hash([*content, *layout]), "", partitions, _hash(content))
+
+
+def _hash(told: list[str]) -> str:
+    return hashlib.blake2b("\n".join(told).encode(), digest_size=16).hexdigest()
 
 
 def is_only_projected(frame: DataFrame, other: DataFrame) -> bool:
     """Whether a frame has the rows of another, with other columns, and no more."""
     return bool(_below_projections(frame).equals(_below_projections(other)))
+
+
+def known_count(frame: DataFrame) -> int | None:
+    """How many rows a frame has, if that is cheap to know: Parquet and ORC files say it in their footers."""
+    if is_connect(frame.sparkSession):
+        return None
+    plan = _below_projections(frame)
+    if _name(plan) == "Range":
+        return int(str(plan.numElements()))
+    if _name(plan) != "LogicalRelation" or plan.relation().getClass().getSimpleName() != FILES:
+        return None
+    return frame.count() if plan.relation().fileFormat().toString() in _COUNTED else None
 
 
 def _below_projections(frame: DataFrame) -> Any:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, Literal
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, DataFrameWriter, Row
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from redis_acker import Acker
-from redis_acker.retries.book import RetryPolicy
+from redis_acker.retries.policy import RetryPolicy
+from redis_acker.store.message_ids import MessageId
 from spark_integration.errors import BadFrame
 from spark_integration.frames import anchor_columns, checks
+from spark_integration.frames.anchored import run_anchored
 from spark_integration.frames.fused import FusedPlan, run_fused
 from spark_integration.frames.groups import GroupedFrame, GroupKey
 from spark_integration.frames.hand_over import hand_over
@@ -25,6 +29,7 @@ from spark_integration.frames.steps import COUNT_SCHEMA, BatchStep, RowStep, Ste
 from spark_integration.frames.tracked_steps import PartitionSink, TrackedSink, TrackedStep, write_partitions
 from spark_integration.runs.deliveries import Deliveries
 from spark_integration.runs.failing import Tracking
+from spark_integration.runs.held import Held
 from spark_integration.runs.life import RunOptions
 from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.summary import Summary
@@ -41,49 +46,46 @@ def track(
     frame: DataFrame,
     *,
     acker: Acker,
-    spout: str,
-    message_id: str,
+    spout: str | None = None,
+    message_id: str | None = None,
+    name: str | None = None,
+    anchors: str | None = None,
     retries: RetryPolicy | None = None,
     replays: int = 0,
     max_failures: int | None = None,
     progress: bool | None = None,
     stable_source: bool | None = None,
-    resume: bool = True,
+    resume: bool | Literal["keys"] = True,
 ) -> TrackedFrame:
-    """Makes each row of the frame a message: it is complete when everything that steps make of it has reached a sink.
+    """Tracks the rows of a frame: with message_id as messages of its own, with anchors as rows of others' messages.
 
-    message_id: the column that names a row; never null. The store keeps it, and a failure brings it back.
+    message_id: the column that names a row; never null. Each row is a message of the spout: it is complete when
+    everything that steps make of it has reached a sink. The store keeps the id, and a failure brings it back.
+    anchors: the column of bytes in which another application handed its rows over. A sink acks them, each once, however
+    often it is delivered; what fails is replayed by the spout its message comes from. name: what this job is called.
+
     retries: after how many failed attempts, in this run and others, a message is given up.
     replays: how often a sink tries failed messages again within one call; what it writes to must take appends.
     max_failures: more failed messages than this cancel the job.
     progress: a live line on stderr; by default only if that is a terminal.
     stable_source: whether the frame has the same rows when it is read again. By default its plan is asked, and a frame
     for which the plan does not say so (JDBC, Kafka, random numbers) is first stored in the executors.
-    resume: continue where an earlier run of this spout on the same input died. False: start from the beginning.
+    resume: continue where an earlier run of this spout on the same input died. False: start from the beginning. 'keys':
+    continue also on another number of cores; the store keeps 8 bytes for each message until the run ends.
     """
+    checks.check_resume(resume)
+    are_own_options = bool(retries or replays or resume is not True)
+    checks.check_kind(spout, message_id, name, anchors, are_own_options=are_own_options)
     frame = checks.check_frame(frame, stable_source=stable_source)
-    checks.check_message_id(frame, message_id)
     options = RunOptions(acker, retries or _DEFAULT_RETRIES, replays, max_failures, progress, resume)
-    messages = MessageFrame(frame, spout, message_id, keeps_order(frame))
-    return TrackedFrame(InputNode.of(messages), options, Frames())
-
-
-def resume(
-    frame: DataFrame,
-    *,
-    acker: Acker,
-    name: str,
-    anchors: str = "anchors",
-    max_failures: int | None = None,
-    progress: bool | None = None,
-    stable_source: bool | None = None,
-) -> TrackedFrame:
-    """Continues with rows that another application handed over with their anchors, in a column of bytes. A sink acks
-    them; what fails is replayed by the spout its message comes from. name: what this job is called."""
-    frame = checks.check_frame(frame, stable_source=stable_source)
-    checks.check_anchors(frame, anchors)
-    options = RunOptions(acker, _DEFAULT_RETRIES, 0, max_failures, progress)
-    return TrackedFrame(InputNode.of(Deliveries(frame, anchors, name)), options, Frames())
+    source: MessageFrame | Deliveries
+    if anchors is not None:
+        checks.check_anchors(frame, anchors)
+        source = Deliveries(frame, anchors, str(name))
+    else:
+        checks.check_message_id(frame, str(message_id))
+        source = MessageFrame(frame, str(spout), str(message_id), keeps_order(frame))
+    return TrackedFrame(InputNode.of(source), options, Frames())
 
 
 class TrackedFrame:
@@ -95,10 +97,13 @@ class TrackedFrame:
     """
 
     def __init__(self, node: PlanNode, options: RunOptions, previews: Frames) -> None:
-        self._node, self._options = node, options
-        # Made now, so that a mistake is reported where it is made; a run makes its own.
-        self._previews = previews
-        self._frame = previews.of(node)
+        self._node, self._options, self._previews = node, options, previews
+        if node.parents and not options.held:
+            _ = self._frame  # made now, so that a mistake is reported where it is made; a run makes its own
+
+    @cached_property
+    def _frame(self) -> DataFrame:
+        return self._previews.of(self._node)
 
     @property
     def schema(self) -> StructType:
@@ -111,6 +116,24 @@ class TrackedFrame:
     def preview(self) -> DataFrame:
         """The rows as a plain DataFrame, to look at: nothing is tracked, and rows that raise are left out."""
         return self._frame.drop(COLUMN)
+
+    def held_by(self, held: Held) -> TrackedFrame:
+        """The same frame, whose run is one of a stream."""
+        options = replace(self._options, held=held, resume="keys")
+        return TrackedFrame(self._node, options, self._previews)
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether tasks keep the books, if it ends in a sink for rows or batches."""
+        return FusedPlan.of(self._node) is not None
+
+    def rows_of(self, message_ids: Sequence[MessageId]) -> Iterator[tuple[MessageId, pa.Table]]:
+        """The rows of some messages, as they came in: one for each that is there."""
+        for one in self._node.inputs().values():
+            assert isinstance(one, MessageFrame)
+            rows = one.with_only(message_ids).with_keys().drop(COLUMN).toArrow()
+            ids = rows.column(one.message_id).to_pylist()
+            yield from ((message_id, rows.slice(i, 1)) for i, message_id in enumerate(ids))
 
     # -- native steps --------------------------------------------------------------------------------------------
 
@@ -207,7 +230,7 @@ class TrackedFrame:
             if isinstance(save(frame.drop(COLUMN).write), DataFrameWriter):
                 raise BadFrame("Nothing was written: end with a call that writes, such as writer.parquet(path).")
 
-        return run_job(self._node, self._options, write)
+        return run_job(self._node, self._options, write, is_sink_native=True)
 
     def collect(self) -> tuple[list[Row], Summary]:
         """Runs the job and brings its rows to the driver, where they must fit; completes the messages once they have
@@ -217,7 +240,7 @@ class TrackedFrame:
         def write(frame: DataFrame, tracking: Tracking) -> None:
             rows.extend(frame.drop(COLUMN).collect())
 
-        return rows, run_job(self._node, self._options, write)
+        return rows, run_job(self._node, self._options, write, is_sink_native=True)
 
     def sink(
         self,
@@ -227,6 +250,7 @@ class TrackedFrame:
         concurrency: int = 1,
         sink_timeout_s: float = 600.0,
         name: str | None = None,
+        anchors: str | None = None,
     ) -> Summary:
         """Runs the job and hands its rows to function in the executors: single Rows, Arrow record batches, or all
         batches of a partition as an iterator. If it raises, the messages of that row, batch or partition fail. Spark
@@ -234,16 +258,21 @@ class TrackedFrame:
 
         concurrency: how many calls run at once, in threads of each worker.
         sink_timeout_s: a call that takes longer is taken to hang, and its task fails.
+        anchors: hands the rows over to another application. They have a column of bytes of this name, which has to go
+        with them; their messages stay pending until that application has acked every row, each within the timeout of
+        the namespace. For jobs without a shuffle. Outcomes says what becomes of the messages.
 
         In a job without a shuffle messages complete while it runs, and if it dies, the next run continues from there.
         """
         checks.check_sink(function, per, concurrency, sink_timeout_s)
         step = name or checks.name_of(function)
+        if anchors is not None:
+            self.check_leaving(anchors, per)
         if per == "partition":
             return self._run_partition_sink(function, step)
-        sink = Sink(step, function, per, concurrency, sink_timeout_s)
+        sink = Sink(step, function, per, concurrency, sink_timeout_s, anchors)
         if plan := FusedPlan.of(self._node):
-            return run_fused(plan, self._options, sink)
+            return self._run_fused(plan, sink)
 
         def write(frame: DataFrame, tracking: Tracking | None) -> None:
             counts = map_in_workers(frame, TrackedSink(sink, tracking), COUNT_SCHEMA, name=step)
@@ -253,14 +282,27 @@ class TrackedFrame:
         write(self._frame, None)  # refuses a function that cannot be sent before anything has begun
         return run_job(self._node, self._options, write)
 
+    def check_leaving(self, anchors: str, per: str, *, as_they_came: bool = False) -> None:
+        """Raises BadFrame if rows cannot leave with their anchors. as_they_came: steps must get them unchanged."""
+        plan = None if per == "partition" else FusedPlan.of(self._node)
+        is_changed = as_they_came and plan is not None and bool(plan.projections)
+        replays = self._options.replays
+        checks.check_leaving(self.columns, anchors, is_fused=plan is not None, replays=replays, is_changed=is_changed)
+
+    def _run_fused(self, plan: FusedPlan, sink: Sink) -> Summary:
+        if isinstance(plan.messages, Deliveries):
+            return run_anchored(plan.messages, plan, self._options, sink)
+        return run_fused(plan.messages, plan, self._options, sink)
+
     def _run_partition_sink(self, function: Callable[[Any], object], name: str) -> Summary:
         map_in_workers(self._frame, PartitionSink(name, function, None), COUNT_SCHEMA, name=name)
         return run_job(self._node, self._options, partial(write_partitions, name=name, function=function))
 
     def to_df(self, anchors: str = "anchors") -> DataFrame:
         """The rows with their anchors in a column of bytes, for another application that acks them: with
-        Anchors.from_bytes(), or as a tracked frame again with resume(). Runs the steps once, at once. The messages
-        stay pending until all of their rows are acked, each within the timeout of the namespace."""
+        Anchors.from_bytes(), or as a tracked frame again with track(anchors=). Runs the steps once, at once. The
+        messages stay pending until all of their rows are acked, each within the timeout of the namespace. A job without
+        a shuffle does better with sink(anchors=), which acks what it was given only when the rows are written."""
         return hand_over(self._node, self._options, anchors)
 
     # -- how steps are made --------------------------------------------------------------------------------------

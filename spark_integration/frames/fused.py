@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import CodeType
 from typing import Any
 
@@ -14,15 +14,19 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from spark_integration.frames.fingerprint import input_fingerprint, is_only_projected
+from spark_integration.frames.fingerprint import input_fingerprint, is_only_projected, known_count
 from spark_integration.frames.job import InputNode, PlanNode
 from spark_integration.frames.repeatable import keeps_order
 from spark_integration.frames.rows import Rows
 from spark_integration.frames.sinks import Sink
 from spark_integration.frames.steps import COUNT_SCHEMA, FailedRows, Step
-from spark_integration.runs.booked import BookedRun
+from spark_integration.runs.booked import BookedRun, InputFingerprint
 from spark_integration.runs.books import Books, FailedPlaces, TaskBooks
+from spark_integration.runs.deliveries import Deliveries, Leaving
+from spark_integration.runs.held import Held
+from spark_integration.runs.leaving_books import LeavingBooks
 from spark_integration.runs.life import RunOptions
 from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.portions import field_in
@@ -36,7 +40,7 @@ from spark_integration.workers import is_connect, map_in_workers
 class FusedPlan:
     """The plan of a job without a shuffle: native columns, then conditions, then steps in Python."""
 
-    messages: MessageFrame
+    messages: MessageFrame | Deliveries
     projections: tuple[PlanNode, ...]
     conditions: tuple[Column | str, ...]
     steps: tuple[Step, ...]
@@ -56,7 +60,7 @@ class FusedPlan:
         while node.is_projection:
             projections.insert(0, node)
             [node] = node.parents
-        if not isinstance(node, InputNode) or not isinstance(node.input, MessageFrame):
+        if not isinstance(node, InputNode):
             return None
         plan = cls(node.input, tuple(projections), tuple(conditions), tuple(steps))
         return plan if plan._gives_each_message_once() else None
@@ -71,7 +75,7 @@ class FusedPlan:
         """The frame of all messages."""
         return self.frame(self.messages)
 
-    def frame(self, messages: MessageFrame) -> DataFrame:
+    def frame(self, messages: MessageFrame | Deliveries) -> DataFrame:
         """What workers get: a row for each message."""
         frame = messages.with_books(has_id_column=not self.projections)
         for node in self.projections:
@@ -84,6 +88,8 @@ class FusedPlan:
                 # Not evaluated for rows that are left out already, which it may not be made for.
                 keep = F.when(keep, F.coalesce(condition, F.lit(False))).otherwise(False)
             frame = frame.withColumn(COLUMN, F.col(COLUMN).withField("keep", keep))
+        elif not self.projections and isinstance(messages, MessageFrame):
+            frame = frame.withColumn(COLUMN, F.col(f"{COLUMN}.key"))  # handed to workers faster than a struct
         return frame
 
     def fingerprint_of_steps(self, sink: Sink) -> str:
@@ -100,20 +106,43 @@ def _code(function: Any) -> str:
     return f"{code.co_code!r} {code.co_names} {inner}"
 
 
-def run_fused(plan: FusedPlan, options: RunOptions, sink: Sink) -> Summary:
+def run_fused(messages: MessageFrame, plan: FusedPlan, options: RunOptions, sink: Sink) -> Summary:
     """Runs the job, and again for what failed as often as one call may replay it."""
-    run = BookedRun(plan.messages, options, input_fingerprint(plan.whole), plan.fingerprint_of_steps(sink))
-    with run, RunTrace(run.name, [plan.messages.spout]) as trace:
-        rows = _pass(plan.whole, FusedSink(plan.steps, sink, run.books(plan.messages), is_replay=False))
-        for messages in run.replays():
-            _pass(plan.frame(messages), FusedSink(plan.steps, sink, run.books(messages), is_replay=True))
+    if options.held:
+        return _run_held(messages, plan, options, options.held, sink)
+    told = input_fingerprint(plan.whole), plan.fingerprint_of_steps(sink), partial(known_count, messages.frame)
+    run = BookedRun(messages, options, *told, hands_over=sink.anchors is not None)
+    with run, RunTrace(run.name, [messages.spout]) as trace:
+        rows = _pass(plan.whole, FusedSink(plan.steps, sink, run.books(messages), is_replay=False))
+        for again in run.replays():
+            _pass(plan.frame(again), FusedSink(plan.steps, sink, run.books(again), is_replay=True))
+        return trace.ended(run.summary(rows))
+
+
+def _run_held(messages: MessageFrame, plan: FusedPlan, options: RunOptions, held: Held, sink: Sink) -> Summary:
+    """Runs the job as one of a stream, which brings messages that failed again by itself."""
+    told = InputFingerprint("", "", 0, held.input)
+    hands_over = sink.anchors is not None
+    run = BookedRun(messages, options, told, plan.fingerprint_of_steps(sink), hands_over=hands_over)
+    with run, RunTrace(run.name, [messages.spout]) as trace:
+        books = run.books(
+            messages,
+            part=held.progress.part,
+            pace=held.pace,
+            rows=held.rows,
+            # Behind native columns a row is not the one that came in.
+            keeps_rows=bool(held.rows) and not plan.projections,
+            tells_ids=held.tells_ids or hands_over,
+        )
+        rows = _pass(plan.whole, FusedSink(plan.steps, sink, books, is_replay=held.is_replay))
         return trace.ended(run.summary(rows))
 
 
 def _pass(frame: DataFrame, worker: FusedSink) -> int:
     """Runs the job over a frame, whose rows come in the same order however often a part of it is read."""
     if not keeps_order(frame):
-        frame = frame.sortWithinPartitions(F.col(f"{COLUMN}.key"))
+        is_struct = isinstance(frame.schema[COLUMN].dataType, StructType)
+        frame = frame.sortWithinPartitions(f"{COLUMN}.key" if is_struct else COLUMN)
     counts = map_in_workers(frame, worker, COUNT_SCHEMA, name=worker.sink.name)
     [[rows]] = counts.agg(F.sum("rows")).collect()
     return rows or 0
@@ -131,18 +160,32 @@ class FusedSink:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        rows = TaskBooks(self.books, context.partitionId(), self.work).run(batches)
-        yield pa.RecordBatch.from_pylist([{"rows": rows}])
+        if self.sink.anchors is None:
+            task = TaskBooks(self.books, context.partitionId(), self.work)
+        else:
+            task = LeavingBooks(self.books, context.partitionId(), self.work)
+        yield pa.RecordBatch.from_pylist([{"rows": task.run(batches)}])
 
-    def work(self, batch: pa.RecordBatch) -> FailedPlaces:
-        """Takes the rows of a portion through all steps and into the sink. Returns when the sink has returned."""
-        failed = FailedRows(is_replay=self.is_replay)
-        rows = Rows.of(batch.drop_columns([COLUMN]))
-        if (keep := field_in(batch, "keep")) is not None:
-            rows = rows.without(pc.indices_nonzero(pc.invert(keep)).to_numpy())
-        takes_rows = [*(one.takes_rows for one in self.steps), self.sink.takes_rows]
-        for i, step in enumerate(self.steps):
-            rows = step.apply(rows, failed, as_values=takes_rows[i + 1])
-        # A message that has failed is over: its other rows are not worked on.
-        self.sink.write(rows.without(failed.places()), failed)
-        return failed.by_cause
+    def work(self, batch: pa.RecordBatch, leaving: Leaving | None = None) -> FailedPlaces:
+        return work_through(self.steps, self.sink, batch, leaving, is_replay=self.is_replay)
+
+
+def work_through(
+    steps: tuple[Step, ...], sink: Sink, batch: pa.RecordBatch, leaving: Leaving | None, *, is_replay: bool
+) -> FailedPlaces:
+    """Takes the rows of a portion through all steps and into the sink. Returns when the sink has returned.
+
+    leaving: gives rows their anchors, if the sink wants them."""
+    failed = FailedRows(is_replay=is_replay)
+    rows = Rows.of(batch.drop_columns([COLUMN]))
+    if (keep := field_in(batch, "keep")) is not None:
+        rows = rows.without(pc.indices_nonzero(pc.invert(keep)).to_numpy())
+    takes_rows = [*(one.takes_rows for one in steps), sink.takes_rows]
+    for i, step in enumerate(steps):
+        rows = step.apply(rows, failed, as_values=takes_rows[i + 1])
+    # A message that has failed is over: its other rows are not worked on.
+    rows = rows.without(failed.places())
+    if sink.anchors is not None and leaving is not None:
+        rows = rows.with_column(sink.anchors, leaving.anchors(rows.places))
+    sink.write(rows, failed)
+    return failed.by_cause

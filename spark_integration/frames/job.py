@@ -103,13 +103,15 @@ class Frames:
 # -- its runs ------------------------------------------------------------------------------------------------------
 
 
-def run_job(node: PlanNode, options: RunOptions, write: Write) -> Summary:
+def run_job(node: PlanNode, options: RunOptions, write: Write, *, is_sink_native: bool = False) -> Summary:
     """Runs the job, and again for what failed as often as one call may replay it."""
     inputs = node.inputs()
+    has_python = not is_sink_native or any(one.python for one in node.all_nodes())
     _check(list(inputs.values()), options)
     rounds: list[Summary] = []
     while True:
-        run = JobRun(list(inputs.values()), options, is_replay=bool(rounds))
+        is_replay = bool(rounds) or bool(options.held and options.held.is_replay)
+        run = JobRun(list(inputs.values()), options, is_replay=is_replay, has_python=has_python)
         with run, RunTrace(run.name, [one.name for one in run.inputs], run.inputs) as trace:
             frames = Frames.of_run(run, inputs)
             write(frames.of(node), run.tracking)
@@ -151,6 +153,7 @@ def _join(rounds: Sequence[Summary]) -> Summary:
         sum(one.dead for one in rounds),
         (*given_up, *last.failures),
         sum(one.seconds for one in rounds),
+        first.completed_before,
     )
 
 

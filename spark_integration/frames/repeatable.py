@@ -35,6 +35,9 @@ group, or a user's function over whole partitions may not."""
 _IN_ORDER = _SAME_ROWS_AGAIN - {"Distinct", "Join", "Repartition", "RepartitionByExpression", "Sort"}
 """Those that also keep rows in their partitions and in their order."""
 
+_STREAMS = frozenset({"StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation"})
+"""Sources of streaming frames."""
+
 FILES = "HadoopFsRelation"
 """Files, which were listed when the frame was made: files that are added later are not seen."""
 
@@ -53,6 +56,13 @@ def is_repeatable(frame: DataFrame) -> bool:
         return False
     plan = frame._jdf.queryExecution().analyzed()
     return bool(plan.deterministic()) and _repeats(plan)
+
+
+def is_repeatable_stream(frame: DataFrame) -> bool:
+    """Whether a micro-batch of a streaming frame is known to have the same rows when it is read again. Sources have to
+    give them again, or Spark could not recover."""
+    plan = frame._jdf.queryExecution().analyzed()
+    return bool(plan.deterministic()) and _repeats(plan, leaves=_STREAMS)
 
 
 def keeps_order(frame: DataFrame) -> bool:
@@ -99,12 +109,14 @@ def stored_if_unstable(
     return checked
 
 
-def _repeats(node: Any) -> bool:
+def _repeats(node: Any, *, leaves: frozenset[str] = frozenset()) -> bool:
     name = node.getClass().getSimpleName()
+    if name in leaves:
+        return True
     if name == "LogicalRelation":
         relation: str = node.relation().getClass().getSimpleName()
         return relation == FILES
     if name == "LogicalRDD":  # what stored() makes, or anything that a user computes
         return bool(node.rdd().isCheckpointed())
     children = node.children()
-    return name in _SAME_ROWS_AGAIN and all(_repeats(children.apply(i)) for i in range(children.size()))
+    return name in _SAME_ROWS_AGAIN and all(_repeats(children.apply(i), leaves=leaves) for i in range(children.size()))

@@ -68,6 +68,9 @@ class Rows:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def with_column(self, name: str, column: pa.Array) -> Rows:
+        return Rows(self.schema.append(pa.field(name, column.type)), [*self.columns, column], self.places)
+
     def without(self, places: Iterable[int]) -> Rows:
         """Without the rows that come from some places."""
         left_out = np.isin(self.places, np.fromiter(places, dtype=np.int64))

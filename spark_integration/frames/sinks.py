@@ -30,6 +30,8 @@ class Sink:
     """Calls that run at once."""
     timeout_s: float = 600.0
     """A call that takes longer hangs."""
+    anchors: str | None = None
+    """The column in which rows have their anchors, if they leave for another application."""
 
     @property
     def takes_rows(self) -> bool:

@@ -7,13 +7,15 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import FORMAT, SUNK, PartitionProgress, RunAbout, RunProgress
 from spark_integration.runs.books import Books
+from spark_integration.runs.done_keys import Settling
 from spark_integration.runs.life import RunLife, RunOptions
 from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.spout import RUN, RunSpout
@@ -33,35 +35,62 @@ class InputFingerprint:
     """Why there is none."""
     partitions: int
     """0 if that is not known beforehand."""
+    content: str = ""
+    """Shows whether it is the same input, however it is split. Empty if there is no way to know."""
 
 
 class BookedRun(RunLife):
     """A context manager: inside it the run holds its spout. What is complete stays complete if the job fails."""
 
     def __init__(
-        self, messages: MessageFrame, options: RunOptions, input_fingerprint: InputFingerprint, steps: str
+        self,
+        messages: MessageFrame,
+        options: RunOptions,
+        input_fingerprint: InputFingerprint,
+        steps: str,
+        count: Callable[[], int | None] = lambda: None,
+        *,
+        hands_over: bool = False,
     ) -> None:
+        """count: says how many messages there are, if that is cheap to know. hands_over: its rows leave for another
+        application, which completes the messages after it."""
         super().__init__(messages.frame.sparkSession, options, [_WatchedRun(self)])
         self._messages, self._input_fingerprint, self._steps = messages, input_fingerprint, steps
-        number = self._acker.spout_number(messages.spout)
-        self._progress = RunProgress(self._acker, number)
-        self._spout = RunSpout(self._acker, messages.spout, options.retries, self._progress.stored_name)
-        self._tally = Tally(self._acker, messages.spout, self._spout)
+        if held := options.held:
+            self._progress, self._spout, self._tally = held.progress, held.spout, held.tally
+        else:
+            self._progress = RunProgress(self._acker, self._acker.spout_number(messages.spout))
+            self._spout = RunSpout(self._acker, messages.spout, options.retries, self._progress.stored_name)
+            self._tally = Tally(self._acker, messages.spout, self._spout, reads_completions=not hands_over)
+        self._is_held, self._hands_over = options.held is not None, hands_over
         self._completed_before = 0
+        self._count = count
+        self._messages_in_all: int | None = None
         self._failed_before: set[MessageId] = set()
         self._has_begun = False
+        self._by_keys = options.resume == "keys"
+        self._done_before = 0
+        """The block sequence below which the keys of messages were kept that are done."""
 
     # -- beginning and end ---------------------------------------------------------------------------------------
 
     def _take(self) -> None:
         self._spout.take_lease()
+        if self._is_held and not self._progress.stored_name():
+            self._start()  # as nearly always: a micro-batch that nobody has begun
+            self._has_begun = True
+            return
         waiting = [(one.first, one.rows) for one in self._progress.held()]
         failed = self._spout.note_failures(waiting=waiting)
         self._tally.read()
         roots = {one.root for one in (*failed, *self._tally.failures.values()) if one.reason == "timeout"}
         self._tally.reset()
+        if self._hands_over and not self._is_held:
+            self._tally.count_from(self._acker.allocate(self._messages.spout))
         self._go_on_or_start(timed_out=roots)
         self._has_begun = True
+        if self._watch.shows_progress and self._messages_in_all is None:
+            self._messages_in_all = self._count()
 
     def _go_on_or_start(self, *, timed_out: set[int]) -> None:
         about, partitions = self._progress.read()
@@ -70,23 +99,39 @@ class BookedRun(RunLife):
             if about is not None:
                 log.warning("Spout %s starts from the beginning: %s.", self._messages.spout, why_not)
                 self._spout.start_over(self._progress)
-            where = f"{socket.gethostname()} pid {os.getpid()}"
-            now_ms = self._acker.shards.time_ms(0)
-            shape = self._input_fingerprint.partitions, self._input_fingerprint.text, self._steps
-            self._progress.start(self.name, RunAbout(self._messages.spout, now_ms, where, *shape))
+            self._start()
             return
-        self.name = self._progress.name
-        self._completed_before = sum(one.done - one.failed + self._acked_in_work(one, timed_out) for one in partitions)
-        self._failed_before = set(self._spout.failed_before())
+        if self._by_keys:
+            settling = Settling(self._acker, self._progress, hands_over=self._hands_over)
+            self._completed_before, self._done_before = settling.settle(timed_out)
+            self._tally.read()
+            self._tally.reset()  # what was acked just now is counted
+            self._progress.rename(self.name)
+        else:
+            self.name = self._progress.name
+            self._completed_before = sum(
+                one.done - one.failed + self._acked_in_work(one, timed_out) for one in partitions
+            )
+        self._failed_before = set() if self._is_held else set(self._spout.failed_before())
         began = datetime.fromtimestamp(about.started_ms / 1000).strftime("%H:%M")
         other = " (with different steps)" if about.steps != self._steps else ""
+        ended = [one.done for one in partitions if one.place[0] == 0 and one.has_ended]
+        self._messages_in_all = sum(ended) if 0 < about.partitions == len(ended) else self._count()
+        of_all = "" if self._messages_in_all is None else f" of {self._messages_in_all:,}"
         log.warning(
             "%s messages of spout %s were completed by the run of %s%s, going on with the rest.",
-            f"{self._completed_before:,}",
+            f"{self._completed_before:,}{of_all}",
             self._messages.spout,
             began,
             other,
         )
+
+    def _start(self) -> None:
+        where, now_ms = f"{socket.gethostname()} pid {os.getpid()}", self._acker.shards.time_ms(0)
+        found = self._input_fingerprint
+        shown = found.content if self._by_keys else found.text
+        about = RunAbout(self._messages.spout, now_ms, where, found.partitions, shown, self._steps)
+        self._progress.start(self.name, about, keeps_keys=self._by_keys)
 
     def _acked_in_work(self, partition: PartitionProgress, timed_out: set[int]) -> int:
         """How many messages of the portion in work were completed: a worker that died may have acked a part of it."""
@@ -103,6 +148,10 @@ class BookedRun(RunLife):
             return "it was told to, with resume=False"
         if about.format != FORMAT:
             return f"another version wrote the earlier run (its format is {about.format}, this version's {FORMAT})"
+        if self._by_keys:
+            return self._why_not_by_keys(about)
+        if self._progress.keeps_keys:
+            return "an earlier run with resume='keys' died, and only another of that kind can go on with it"
         if not self._input_fingerprint.text:
             return f"an earlier run died, but {self._input_fingerprint.why_not}"
         if not about.input:
@@ -116,17 +165,28 @@ class BookedRun(RunLife):
             )
         return ""
 
+    def _why_not_by_keys(self, about: RunAbout) -> str:
+        if not self._progress.keeps_keys:
+            return "an earlier run died, but it kept no keys: it was not started with resume='keys'"
+        if about.input != self._input_fingerprint.content:
+            return "an earlier run died, but its input was different"
+        return ""
+
     def _end(self, error: BaseException | None) -> None:
         self._watch.stop()
         if self._spout.has_lease():
             if not self._has_begun:
                 pass  # what is stored is another run's
             elif error is None:
-                self._acker.shards.failed_rows(self._progress.name).delete()
-                self._progress.drop()
+                if not self._is_held:
+                    self._acker.shards.failed_rows(self._progress.name).delete()
+                    self._progress.drop()
             else:
                 self._abandon(self._progress.read()[1], f"{type(error).__name__}: {error}")
             self._spout.close()
+
+    def _total(self) -> tuple[int, int | None]:
+        return self._completed_before, self._messages_in_all
 
     def _unfinished(self) -> str:
         return "what it had in work; completed messages stay so, and the next run continues with the rest"
@@ -140,8 +200,9 @@ class BookedRun(RunLife):
 
     # -- passes over the input -----------------------------------------------------------------------------------
 
-    def books(self, messages: MessageFrame) -> Books:
-        """What the workers of the next pass are told. Each pass over a part of the messages has a number of its own."""
+    def books(self, messages: MessageFrame, **options: Any) -> Books:
+        """What the workers of the next pass are told. Each pass over a part of the messages has a number of its own.
+        options: what else they are told."""
         number = 0 if messages.only is None else self._progress.next_pass()
         return messages.books(
             self._acker,
@@ -149,6 +210,9 @@ class BookedRun(RunLife):
             pass_number=number,
             max_attempts=self._options.retries.max_attempts,
             known=self._spout.known_before(),
+            keeps_keys=self._by_keys,
+            done_before=0 if number else self._done_before,
+            **{"tells_ids": self._hands_over, **options},
         )
 
     def replays(self) -> Iterator[MessageFrame]:
@@ -182,6 +246,7 @@ class BookedRun(RunLife):
             tuple(tally.failures.values()),
             self._seconds,
             self._completed_before,
+            rows - self._completed_before - tally.failed if self._hands_over and not self._is_held else 0,
         )
 
 

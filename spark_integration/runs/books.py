@@ -10,13 +10,13 @@ import gc
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from redis_acker import Acker, Token
+from redis_acker import Acker
 from redis_acker.errors import StoreLost
 from redis_acker.retries.book import payload_of
 from redis_acker.store.ids import U64Array
@@ -25,10 +25,13 @@ from redis_acker.store.progress import BEGUN, PENDING, SUNK, Place, Portion, Run
 from redis_acker.store.streams import Cause
 from redis_acker.version import VERSION
 from spark_integration.errors import BadFrame, OtherRows, OtherVersion, RunReplaced
+from spark_integration.runs.done_keys import DoneBefore
 from spark_integration.runs.keeping import STORE_AWAY, Keeper, Patience
+from spark_integration.runs.kept_rows import bounded, pack_rows
 from spark_integration.runs.message_columns import message_ids_of
-from spark_integration.runs.portions import PortionInput, field_in, keys_of, sum_after
+from spark_integration.runs.portions import PortionInput, edges_of, field_in, keys_of, sum_after, token_of
 from spark_integration.runs.spout import TAKEN_OVER
+from spark_integration.runs.strays import Strays, strays_of
 from spark_integration.runs.tracking import COLUMN, NOTES_EXPIRE_MS, Keys
 from spark_integration.workers import StoreAddress
 
@@ -53,8 +56,8 @@ _seconds_a_row: dict[str, float] = {}
 
 @dataclass(frozen=True)
 class Books:
-    """What the workers of a run are told. The tracking column of its rows is a struct: the key of the message, its id
-    unless another column holds that, and whether the row goes on (keep) unless all do."""
+    """What the workers of a run are told. The tracking column of its rows is the key of the message; or a struct, with
+    its id if no other column holds that, and whether the row goes on (keep) unless all do."""
 
     store: StoreAddress
     run: str
@@ -67,14 +70,24 @@ class Books:
     """Keys of messages that have failed or died before, ascending."""
     failed_attempts: list[int] = field(repr=False)
     """How many attempts at each of them have failed."""
+    keeps_keys: bool = False
+    """Whether the keys of messages that are done are kept, to continue on another number of cores."""
+    done_before: int = 0
+    """Messages are left out whose keys were kept under a block sequence below this; 0: there are none."""
+    part: str = ""
+    """Of a stream that has two runs at once, the name of the second."""
+    pace: str = ""
+    """Under which a worker remembers how long a row takes; empty: that of the run."""
+    rows: str = ""
+    """In a stream: under which name the rows of messages are kept that fail, and of those that cannot be tracked."""
+    keeps_rows: bool = True
+    """Whether rows are kept, at least those of messages that are given up."""
+    tells_ids: bool = False
+    """Whether all completions say which messages they are of."""
     version: str = VERSION
 
     def check_version(self) -> None:
-        if self.version != VERSION:
-            raise OtherVersion(
-                f"The driver has redis-acker {self.version}, but a Spark worker has {VERSION}: ship the driver's "
-                "version to the workers (a wheel, --py-files or an archive)."
-            )
+        check_version(self.version)
 
     def attempts_of(self, keys: Keys) -> tuple[int | list[int], bool]:
         """The attempt that each message is at, and whether any has failed or died before."""
@@ -98,7 +111,7 @@ class Books:
             )
         attempts, is_known = self.attempts_of(keys)
         # The driver has to know which messages are complete, if it knows them as failed, or will.
-        echo = is_known or len(portion.left) > 0
+        echo = self.tells_ids or is_known or len(portion.left) > 0
         acker.init(
             roots,
             edges,
@@ -106,6 +119,14 @@ class Books:
             attempts=attempts,
             echo_ids=echo,
             until_ms=portion.until_ms,
+        )
+
+
+def check_version(of_driver: str) -> None:
+    if of_driver != VERSION:
+        raise OtherVersion(
+            f"The driver has redis-acker {of_driver}, but a Spark worker has {VERSION}: ship the driver's version to "
+            "the workers (a wheel, --py-files or an archive)."
         )
 
 
@@ -140,12 +161,19 @@ class TaskBooks:
         gc.set_threshold(max(GC_THRESHOLD, gc.get_threshold()[0]))
         self._books, self._partition, self._work = books, partition, work
         self._acker: Acker = books.store.acker()
-        self._progress = RunProgress(self._acker, books.spout, books.run)
+        self._progress = RunProgress(self._acker, books.spout, books.run, part=books.part)
         self._place = Place(field_of(books.pass_number, partition), 0, 0)
         self._keeper = Keeper(self._acker, self._progress)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> int:
         """Works on all rows that are not done. Returns how many there are."""
+        books = self._books
+        done = DoneBefore(self._progress, books.done_before)
+        if books.done_before:
+            batches = done.rest_of(batches)
+        strays = Strays(self._acker.shards.failed_rows(strays_of(books.rows)), books.message_id)
+        if books.rows:
+            batches = strays.rest_of(batches)
         source = PortionInput(batches)
         while rows := source.rows_at_hand():
             self._place = self._next(source, self._portion_rows(rows))
@@ -153,13 +181,13 @@ class TaskBooks:
         while True:
             try:
                 self._checked(self._progress.begin(self._place, 0, self._place.sum))
-                return self._place.rows
+                return self._place.rows + done.left_out + strays.left_out
             except STORE_AWAY as error:
                 patience.wait(error)
 
     def _portion_rows(self, at_hand: int) -> int:
         """As many as take about PORTION_S."""
-        if (row_s := _seconds_a_row.get(self._books.run)) is None:
+        if (row_s := _seconds_a_row.get(self._books.pace or self._books.run)) is None:
             return min(FIRST_ROWS, at_hand)
         return max(1, min(at_hand, int(PORTION_S / row_s)))
 
@@ -190,7 +218,7 @@ class TaskBooks:
                     if failed is None:
                         failed = self._work_on(portion, batch, roots)
                     self._fail(failed, batch, keys, roots)
-                    if self._progress.reach(self._place, portion, SUNK, len(_places(failed))) != "kept":
+                    if not self._reach_sunk(portion, keys, failed):
                         continue
                 if not self._ack(roots, keys, without=_places(failed or {})) and portion.state != "late":
                     self._init(portion, batch, keys, roots)  # adopts them
@@ -226,8 +254,13 @@ class TaskBooks:
             self._acker.extend(roots)
         return self._progress.reach(self._place, portion, PENDING) == "kept"
 
+    def _reach_sunk(self, portion: Portion, keys: Keys, failed: FailedPlaces) -> bool:
+        """False if the portion has been given new roots meanwhile, or another attempt has ended it."""
+        kept = keys if self._books.keeps_keys else None
+        return self._progress.reach(self._place, portion, SUNK, len(_places(failed)), keys=kept) == "kept"
+
     def _init(self, portion: Portion, batch: pa.RecordBatch, keys: Keys, roots: U64Array) -> None:
-        self._books.init(self._acker, portion, roots, _edges_of(keys), keys=keys, ids=self._ids_in(batch))
+        self._books.init(self._acker, portion, roots, edges_of(keys), keys=keys, ids=self._ids_in(batch))
 
     def _ids_in(self, batch: pa.RecordBatch) -> pa.Array:
         found = field_in(batch, "id")
@@ -238,8 +271,8 @@ class TaskBooks:
         with self._keeper.keeping(self._place, portion, roots):
             failed = self._work(batch)
         row_s = max(time.monotonic() - begin_s, 1e-9) / batch.num_rows
-        before_s = _seconds_a_row.get(self._books.run, row_s)
-        _seconds_a_row[self._books.run] = (before_s + row_s) / 2
+        pace = self._books.pace or self._books.run
+        _seconds_a_row[pace] = (_seconds_a_row.get(pace, row_s) + row_s) / 2
         return failed
 
     def _fail(self, failed: FailedPlaces, batch: pa.RecordBatch, keys: Keys, roots: U64Array) -> None:
@@ -248,7 +281,12 @@ class TaskBooks:
             self._acker.fail(roots[np.unique(places)], component=cause.component, error=cause.error, fatal=cause.fatal)
 
     def _note_payloads(self, cause: Cause, places: list[int], batch: pa.RecordBatch, keys: Keys) -> None:
-        """Keeps the rows of messages that are given up, for their dead letters."""
+        """Keeps the rows of messages that are given up, for their dead letters. In a stream those of all that fail."""
+        if not self._books.keeps_rows:
+            return
+        if self._books.rows:
+            self._keep_rows(places, batch)
+            return
         attempts, _ = self._books.attempts_of(keys[places])
         each = [attempts] * len(places) if isinstance(attempts, int) else attempts
         last = [
@@ -258,29 +296,30 @@ class TaskBooks:
         ]
         if last:
             rows = batch.drop_columns([COLUMN]).take(pa.array(last)).to_pylist()
-            ids = self._ids_in(batch).take(pa.array(last)).to_pylist()
-            notes = self._acker.shards.failed_rows(self._books.run)
-            notes.put(
-                {id_to_text(one): json.dumps(payload_of(row.values())) for one, row in zip(ids, rows, strict=True)}
-            )
-            notes.expire(NOTES_EXPIRE_MS)
+            texts = [json.dumps(payload_of(row.values())) for row in rows]
+            self._put_payloads(self._books.run, self._ids_in(batch).take(pa.array(last)), texts)
+
+    def _keep_rows(self, places: Iterable[int], batch: pa.RecordBatch) -> None:
+        """Keeps rows for another attempt at their messages."""
+        which = pa.array(places)
+        texts = list(map(bounded, pack_rows(batch.drop_columns([COLUMN]).take(which))))
+        self._put_payloads(self._books.rows, self._ids_in(batch).take(which), texts)
+
+    def _put_payloads(self, name: str, ids: pa.Array, texts: list[str]) -> None:
+        notes = self._acker.shards.failed_rows(name)
+        notes.put({id_to_text(one): text for one, text in zip(ids.to_pylist(), texts, strict=True)})
+        notes.expire(NOTES_EXPIRE_MS)
 
     def _ack(self, roots: U64Array, keys: Keys, *, without: set[int]) -> bool:
         """False if the store kept ack vals for roots that it does not know: it has lost their init."""
-        edges = _edges_of(keys)
+        edges = edges_of(keys)
         if without:
             failed = list(without)
             roots, edges = np.delete(roots, failed), np.delete(edges, failed)
-        token = Token.of(f"{self._books.run} {self._place.partition} {self._place.rows}")
+        token = token_of(self._books.run, self._place.partition, self._place.rows)
         acks = self._acker.ack(roots, edges, token=token)
         # A second delivery is noticed only where the first has not completed its roots: it was kept for an init.
         return acks.applied == acks.completed and not acks.duplicates
-
-
-def _edges_of(keys: Keys) -> U64Array:
-    """The edge of a message is its key: rows that changed places cannot complete each other's roots."""
-    edges = keys.view(np.uint64)
-    return np.where(edges == 0, np.uint64(1), edges)
 
 
 def _places(failed: FailedPlaces) -> set[int]:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from redis_acker import Acker
 from redis_acker.errors import AckerError
-from redis_acker.retries.book import RetryPolicy
+from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.ids import U64Array, roots_at
 from redis_acker.store.message_ids import MessageId, MessageIds, check_message_ids
 from redis_acker.store.progress import RunProgress

@@ -12,8 +12,7 @@ import numpy as np
 
 from redis_acker import Acker
 from redis_acker.errors import StoreLost
-from redis_acker.store.acker import MAX_ERROR_BYTES
-from redis_acker.store.streams import Cause
+from redis_acker.store.streams import MAX_ERROR_BYTES, Cause
 from spark_integration.runs.tracking import NOTES_EXPIRE_MS, Failed, Keys, KeyTable, KeyTables
 from spark_integration.workers import StoreAddress
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from redis_acker import Acker
 from redis_acker.errors import AckerError, MemoryFull, ServerUnavailable, TooLate
@@ -24,31 +24,43 @@ _LONGEST_PAUSE_S = 2.0
 log = logging.getLogger(__name__)
 
 
+SOON_S = 1.0
+"""After so much work, or a quarter of the timeout, roots are extended for the first time. Not at once: a row that ends
+its worker whenever it is delivered must time out in the end."""
+
+
+@contextmanager
+def keeping_alive(acker: Acker, roots: U64Array, touch: Callable[[], object] | None = None) -> Iterator[None]:
+    """A thread that extends roots while a worker is at them, and tells others so."""
+    every_s, ended = acker.settings.timeout_ms / 4000, threading.Event()
+
+    def keep() -> None:
+        wait_s = every_s if touch else min(every_s, SOON_S)
+        while not ended.wait(wait_s):
+            wait_s = every_s
+            try:
+                acker.extend(roots)
+                if touch:
+                    touch()
+            except AckerError as error:
+                log.warning("A worker cannot keep its roots alive; it tries again: %s", error)
+
+    thread = threading.Thread(target=keep, name="keeper", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
 class Keeper:
-    """A thread that keeps the roots of a portion alive while a worker is at it."""
+    """Keeps the roots of a portion alive while a worker is at it."""
 
     def __init__(self, acker: Acker, progress: RunProgress) -> None:
         self._acker, self._progress = acker, progress
-        self._every_s = acker.settings.timeout_ms / 4000
 
-    @contextmanager
-    def keeping(self, place: Place, portion: Portion, roots: U64Array) -> Iterator[None]:
-        ended = threading.Event()
-
-        def keep() -> None:
-            while not ended.wait(self._every_s):
-                try:
-                    self._acker.extend(roots)
-                    self._progress.reach(place, portion, PENDING)
-                except AckerError as error:
-                    log.warning("A worker cannot keep its roots alive; it tries again: %s", error)
-
-        thread = threading.Thread(target=keep, name="keeper", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
+    def keeping(self, place: Place, portion: Portion, roots: U64Array) -> AbstractContextManager[None]:
+        return keeping_alive(self._acker, roots, lambda: self._progress.reach(place, portion, PENDING))
 
 
 class Patience:

@@ -7,14 +7,15 @@ import os
 import time
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from pyspark.sql import SparkSession
 
 from redis_acker import Acker, Rotator
 from redis_acker.errors import AckerError
-from redis_acker.retries.book import RetryPolicy
+from redis_acker.retries.policy import RetryPolicy
 from spark_integration.errors import error_of
+from spark_integration.runs.held import Held
 from spark_integration.runs.inputs import Watched
 from spark_integration.runs.watch import Watch
 from spark_integration.workers import tag_jobs, untag_jobs
@@ -31,7 +32,9 @@ class RunOptions:
     replays: int
     max_failures: int | None
     progress: bool | None
-    resume: bool = True
+    resume: bool | Literal["keys"] = True
+    held: Held | None = None
+    """Set if the run is one of a stream."""
 
 
 AnyRun = TypeVar("AnyRun", bound="RunLife")
@@ -53,6 +56,7 @@ class RunLife:
             tag=self._tag,
             max_failures=options.max_failures,
             progress=options.progress,
+            total=self._total,
         )
 
     # -- what each kind of run does in its own way ---------------------------------------------------------------
@@ -69,6 +73,10 @@ class RunLife:
         done."""
         raise NotImplementedError
 
+    def _total(self) -> tuple[int, int | None]:
+        """How many messages were complete when it began, and how many there are, if that is known."""
+        return 0, None
+
     def _unfinished(self) -> str:
         """What fails with the job, for people."""
         raise NotImplementedError
@@ -77,7 +85,7 @@ class RunLife:
 
     def __enter__(self: AnyRun) -> AnyRun:
         self._start_s = time.monotonic()
-        self._rotator = Rotator(self._acker).start()
+        self._rotator = None if self._options.held else Rotator(self._acker).start()
         try:
             self._take()
             self._watch.start()
@@ -109,7 +117,8 @@ class RunLife:
             log.error("The store cannot be reached, so what a failed run left pending will time out: %s", trouble)
         finally:
             self._watch.stop()
-            self._rotator.stop()
+            if self._rotator:
+                self._rotator.stop()
         if raised is not None and raised is not error:
             raise raised from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 from redis_acker import Acker
 from redis_acker.store.message_ids import MessageId
 from spark_integration.runs.books import Books
-from spark_integration.runs.tracking import COLUMN
+from spark_integration.runs.tracking import COLUMN, ID
 from spark_integration.workers import StoreAddress, is_connect
 
 _PARTITIONS_A_CORE = 4
@@ -53,18 +54,19 @@ class MessageFrame:
     def with_books(self, *, has_id_column: bool) -> DataFrame:
         """The frame as tasks that keep the books get it: the tracking column is a struct with the key and, unless the
         column of the message ids stays as it is, the id."""
-        parts = [F.col(COLUMN).alias("key")]
-        if not has_id_column:
-            parts.append(F.col(f"`{self.message_id}`").alias("id"))
-        return self.with_keys().withColumn(COLUMN, F.struct(*parts))
+        rest = [] if has_id_column else [F.col(f"`{self.message_id}`").alias("id")]
+        if self.only is None:
+            return self.frame.withColumn(COLUMN, F.struct(self._key().alias("key"), *rest))
+        return self.with_keys().withColumn(COLUMN, F.struct(F.col(COLUMN).alias("key"), *rest))
 
     def keys_and_ids(self) -> DataFrame:
         """Nothing but keys and ids: in the same partitions and the same order however often it is read."""
-        frame = self.with_books(has_id_column=False).select(COLUMN)
+        # Two plain columns: Spark hands a struct to workers more slowly.
+        frame = self.with_keys().select(COLUMN, F.col(f"`{self.message_id}`").alias(ID))
         if self.keeps_order and self.only is None:
             return frame
         # By the number given, so that Spark does not put partitions together in another way the next time.
-        key, spark = F.col(f"{COLUMN}.key"), frame.sparkSession
+        key, spark = F.col(COLUMN), frame.sparkSession
         cores = _CORES if is_connect(spark) else spark.sparkContext.defaultParallelism
         return frame.repartition(_PARTITIONS_A_CORE * cores, key).sortWithinPartitions(key)
 
@@ -92,7 +94,14 @@ class MessageFrame:
         return F.xxhash64(F.lit(zlib.crc32(self.spout.encode())), F.lit(self.salt), F.col(f"`{self.message_id}`"))
 
     def books(
-        self, acker: Acker, run: str, *, pass_number: int, max_attempts: int, known: Mapping[MessageId, int]
+        self,
+        acker: Acker,
+        run: str,
+        *,
+        pass_number: int,
+        max_attempts: int,
+        known: Mapping[MessageId, int],
+        **options: Any,
     ) -> Books:
         """What workers are told. known: how many attempts have failed, of messages that have failed or died before."""
         keys = self.keys_of(known)
@@ -106,4 +115,5 @@ class MessageFrame:
             max_attempts,
             np.array(order, dtype=np.int64),
             [known[keys[key]] for key in order],
+            **options,
         )

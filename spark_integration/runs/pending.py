@@ -18,9 +18,9 @@ from redis_acker.store.ids import U64Array, make_roots
 from redis_acker.store.progress import PENDING, PartitionProgress, Place, RunProgress, field_of
 from spark_integration.runs.books import Books, check_portion, other_rows
 from spark_integration.runs.keeping import STORE_AWAY, Patience
-from spark_integration.runs.portions import PortionInput, field_in, keys_of, own_edges, sum_after
+from spark_integration.runs.portions import PortionInput, keys_of, own_edges, sum_after
 from spark_integration.runs.spout import TAKEN_OVER
-from spark_integration.runs.tracking import Keys, find_places
+from spark_integration.runs.tracking import ID, Keys, find_places
 
 PORTION_ROWS = 50_000
 """Rows of a portion, at most. The driver and the store keep about a hundred bytes for each."""
@@ -49,7 +49,7 @@ class PendingTask:
         books.check_version()
         self._books, self._partition = books, partition
         self._acker: Acker = books.store.acker()
-        self._progress = RunProgress(self._acker, books.spout, books.run)
+        self._progress = RunProgress(self._acker, books.spout, books.run, part=books.part)
         block_size = self._acker.settings.block_size
         self._portion_rows = max(1, PORTION_ROWS // block_size) * block_size  # so that blocks are full
         self._read = Place("", 0, 0)
@@ -78,7 +78,7 @@ class PendingTask:
                 if (batch.num_rows, end.sum) != (portion.rows, portion.sum):
                     raise other_rows(self._partition, self._read.rows)
                 if portion.stage < PENDING:
-                    roots, ids = self._progress.roots_of(portion.first, rows), field_in(batch, "id")
+                    roots, ids = self._progress.roots_of(portion.first, rows), batch.column(ID)
                     self._books.init(self._acker, portion, roots, own_edges(roots), keys=keys_of(batch), ids=ids)
                     if self._progress.reach(place, portion, PENDING) != "kept":
                         continue

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from redis_acker.store.ids import U64Array
+from redis_acker.store.ids import Token, U64Array
 from redis_acker.store.progress import Place
 from spark_integration.runs.tracking import COLUMN, Keys
 
@@ -52,14 +52,28 @@ class PortionInput:
 
 
 def field_in(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """A field of the tracking column, if it has it."""
+    """A field of the tracking column, if it is a struct and has it."""
     column = batch.column(COLUMN)
-    return column.field(name) if column.type.get_field_index(name) >= 0 else None
+    if not pa.types.is_struct(column.type) or column.type.get_field_index(name) < 0:
+        return None
+    return column.field(name)
 
 
 def keys_of(batch: pa.RecordBatch) -> Keys:
-    keys: Keys = batch.column(COLUMN).field("key").to_numpy()
+    found = field_in(batch, "key")
+    keys: Keys = (batch.column(COLUMN) if found is None else found).to_numpy()
     return keys
+
+
+def edges_of(keys: Keys) -> U64Array:
+    """The edge of a message is its key: rows that changed places cannot complete each other's roots."""
+    edges = keys.view(np.uint64)
+    return np.where(edges == 0, np.uint64(1), edges)
+
+
+def token_of(run: str, partition: str, rows: int) -> Token:
+    """Under which the portion that follows some rows of a partition is acked."""
+    return Token.of(f"{run} {partition} {rows}")
 
 
 def own_edges(roots: U64Array) -> U64Array:

@@ -10,10 +10,12 @@ from pyspark.sql import SparkSession
 
 from redis_acker.store.streams import Cause
 from spark_integration.runs.collected import CollectedMessages
-from spark_integration.runs.deliveries import Deliveries, DeliveriesInRun
+from spark_integration.runs.deliveries import Deliveries
 from spark_integration.runs.failing import NotedRows, Tracking
+from spark_integration.runs.gathered import GatheredDeliveries
 from spark_integration.runs.inputs import CompletedInput, HandedOverInput, RunInput
 from spark_integration.runs.life import RunLife, RunOptions
+from spark_integration.runs.lives import ServerLives
 from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.shuffled import MessagesInRun
 from spark_integration.runs.summary import Summary
@@ -36,6 +38,9 @@ class Run(RunLife, Generic[AnyInput]):
         self._is_replay = is_replay
         self._notes = NotedRows(options.acker, self.name)
         self._are_notes_read = False
+        self._has_python = True
+        """Whether workers may fail rows."""
+        self._lives: ServerLives | None = None
 
     def __len__(self) -> int:
         """How many messages and deliveries it tracks."""
@@ -50,6 +55,7 @@ class Run(RunLife, Generic[AnyInput]):
             one.take_lease()
 
     def _begin(self) -> None:
+        self._lives = ServerLives(self._acker) if self._has_python else None
         self._notes.begin()
         for one in self.inputs:
             one.make_pending()
@@ -70,6 +76,11 @@ class Run(RunLife, Generic[AnyInput]):
     def _unfinished(self) -> str:
         return f"{len(self):,} messages"
 
+    def check_servers(self) -> None:
+        """Raises StoreLost if what workers told them may be lost. What was read before this was whole."""
+        if self._lives:
+            self._lives.check()
+
     def free_tables(self) -> None:
         """Frees what workers were sent. After this no frame of the run can be computed again."""
         if not isinstance(self.tracking.tables, InlineTables):
@@ -83,18 +94,21 @@ class Run(RunLife, Generic[AnyInput]):
 class JobRun(Run[CompletedInput]):
     """A run whose messages are done when the job is."""
 
-    def __init__(self, inputs: Sequence[Input], options: RunOptions, *, is_replay: bool = False) -> None:
+    def __init__(
+        self, inputs: Sequence[Input], options: RunOptions, *, is_replay: bool = False, has_python: bool = True
+    ) -> None:
         super().__init__(inputs[0].frame.sparkSession, options, is_replay=is_replay)
+        self._has_python = has_python
         acker = options.acker
         self.inputs = [
-            MessagesInRun(one, acker, options.retries, self.name)
+            MessagesInRun(one, acker, options.retries, self.name, options.held)
             if isinstance(one, MessageFrame)
-            else DeliveriesInRun(one, acker, self.name)
+            else GatheredDeliveries(one, acker, self.name)
             for one in inputs
         ]
 
     def _tables(self) -> list[KeyTable]:
-        return [one.key_table() for one in self.inputs if isinstance(one, DeliveriesInRun)]
+        return [one.key_table() for one in self.inputs if isinstance(one, GatheredDeliveries)]
 
     def noted(self, *, without: set[int]) -> dict[Cause, Keys]:
         """The keys of rows that have failed, by cause: of messages, or of groups after an aggregation."""
@@ -118,6 +132,7 @@ class JobRun(Run[CompletedInput]):
     def complete(self) -> Summary:
         """Acks what has not failed."""
         self._watch.check()
+        self.check_servers()
         for one in self.inputs:
             one.complete(self._token)
         return Summary.of_inputs([one.summary(self._seconds) for one in self.inputs])
@@ -132,7 +147,7 @@ class HandOverRun(Run[HandedOverInput]):
         self.inputs = [
             CollectedMessages(one, acker, options.retries)
             if isinstance(one, MessageFrame)
-            else DeliveriesInRun(one, acker, self.name)
+            else GatheredDeliveries(one, acker, self.name)
             for one in inputs
         ]
 
@@ -142,6 +157,7 @@ class HandOverRun(Run[HandedOverInput]):
     def hand_over(self, keys: Keys, edges: Keys) -> None:
         """Acks everything in exchange for the edges of rows that another application has to ack."""
         self._watch.check()
+        self.check_servers()
         for one in self.inputs:
             one.hand_over(keys, edges, self._token)
 
@@ -167,6 +183,7 @@ class _WatchedRun:
 
     def counts(self) -> tuple[int, int]:
         """Rows that have failed count as one message each, until it is known whose they are."""
+        self._run.check_servers()
         counts = [one.counts() for one in self._run.inputs]
         noted = 0 if self._run._are_notes_read else len(self._run._notes)
         return sum(completed for completed, _ in counts), noted + sum(failed for _, failed in counts)

@@ -10,11 +10,13 @@ from pyspark.sql import DataFrame
 
 from redis_acker import Acker
 from redis_acker.errors import StoreLost
-from redis_acker.retries.book import RetryPolicy
+from redis_acker.retries.policy import RetryPolicy
+from redis_acker.store.ids import U64Array
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import PartitionProgress, RunAbout, RunProgress
 from redis_acker.store.streams import Cause
 from spark_integration.errors import OtherRows
+from spark_integration.runs.held import Held
 from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.pending import ROOTS_SCHEMA, ROWS_SCHEMA, FindRoots, MakePending
 from spark_integration.runs.portions import own_edges
@@ -29,12 +31,17 @@ class MessagesInRun:
     """Messages in one run: the run holds their spout, and each has a root. Of a message the driver keeps nothing; of a
     portion of messages, where its roots are."""
 
-    def __init__(self, messages: MessageFrame, acker: Acker, retries: RetryPolicy, run: str) -> None:
+    def __init__(
+        self, messages: MessageFrame, acker: Acker, retries: RetryPolicy, run: str, held: Held | None = None
+    ) -> None:
         self._messages, self._acker, self._retries, self._run = messages, acker, retries, run
-        self._spout = RunSpout(acker, messages.spout, retries)
-        self._progress = RunProgress(acker, self._spout.number)
-        self._tally = Tally(acker, messages.spout, self._spout)
+        self._spout = held.spout if held else RunSpout(acker, messages.spout, retries)
+        self._progress = held.progress if held else RunProgress(acker, self._spout.number)
+        self._tally = held.tally if held else Tally(acker, messages.spout, self._spout)
+        self._told = {"part": held.progress.part, "tells_ids": held.tells_ids} if held else {}
         self._portions: list[PartitionProgress] = []
+        self._failed = np.zeros(0, dtype=np.uint64)
+        """Roots that have failed, ascending."""
         self._acked = 0
 
     @property
@@ -66,6 +73,7 @@ class MessagesInRun:
     def extend(self) -> None:
         self._progress.keep()
         for one in self._held():
+            self.renew_lease()  # there may be thousands of them
             self._acker.extend(self._progress.roots_of(one.first, one.rows))
 
     def counts(self) -> tuple[int, int]:
@@ -99,6 +107,7 @@ class MessagesInRun:
             pass_number=0,
             max_attempts=self._retries.max_attempts,
             known=self._spout.known_before(),
+            **self._told,
         )
         frame = self._messages.keys_and_ids()
         told = map_in_workers(frame, MakePending(books), ROWS_SCHEMA, name="pending").collect()
@@ -138,6 +147,7 @@ class MessagesInRun:
         finder = FindRoots(self._spout.number, self._acker.settings.block_size, tuple(self._portions), keys)
         table = map_in_workers(self._messages.keys_and_ids(), finder, ROOTS_SCHEMA, name="find").toArrow()
         found, roots = table.column("key").to_numpy(), table.column("root").to_numpy().view(np.uint64)
+        self._failed = np.union1d(self._failed, roots)
         for cause, some in failed.items():
             which = roots[np.isin(found, some)]
             if len(which):
@@ -149,7 +159,7 @@ class MessagesInRun:
         if self._progress.stored_name() != self._run:
             raise _lost(self.name)
         for one in self._portions:
-            roots = self._progress.roots_of(one.first, one.rows)
+            roots = self._without_failed(self._progress.roots_of(one.first, one.rows))
             acks = self._acker.ack(roots, own_edges(roots), token=token)
             self._acked += acks.completed
             # What is acked is complete. If not, the store keeps the ack vals for an init that it has lost.
@@ -157,11 +167,18 @@ class MessagesInRun:
                 raise _lost(self.name)
             self._tally.read()
 
+    def _without_failed(self, roots: U64Array) -> U64Array:
+        """A server may forget that roots have failed: an ack must not complete them then. They time out."""
+        begin, end = np.searchsorted(self._failed, roots[:1])[0], np.searchsorted(self._failed, roots[-1:], "right")[0]
+        return roots if begin == end else roots[~np.isin(roots, self._failed[begin:end])]
+
     def fail(self, error: str) -> None:
         """Fails what is pending. It is no attempt: the run failed, not its messages."""
         if self._is_stored():
             self._progress.rename(self._run)  # workers that are still at it begin no more
-        for one in self._held():
+        held = self._held()
+        self._tally.waiting = [(one.first, one.rows) for one in held]  # some may time out before it is their turn
+        for one in held:
             self._acker.fail(self._progress.roots_of(one.first, one.rows), component=RUN, error=error)
             self._tally.read()
 

@@ -7,12 +7,14 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
 from redis_acker import Acker
 from redis_acker.errors import SpoutTaken
-from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry, RetryBook, RetryPolicy
+from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry, RetryBook
+from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.ids import U64Array, roots_at, sequence_of
 from redis_acker.store.lease import LEASE_MS, Lease
 from redis_acker.store.message_ids import MessageId, id_from_text, id_to_text
@@ -33,6 +35,9 @@ WAIT_S = 1.2 * LEASE_MS / 1000
 
 _MOST_ROWS = 1 << 63
 
+_ROWS_AT_ONCE = 100
+"""Kept rows that are read by one command."""
+
 log = logging.getLogger(__name__)
 
 
@@ -46,6 +51,8 @@ class RunSpout:
         self._noted_roots = ""
         self.first_sequence = 0
         """Of the roots that are noted."""
+        self.lock = threading.RLock()
+        """Whoever reads final events has it."""
         self._lease = Lease(acker, name)
         self._is_held = False
 
@@ -126,6 +133,10 @@ class RunSpout:
         """How many attempts have failed, of the messages that are not done."""
         return {message_id: retry.attempt for message_id, retry in self._retries.items()}
 
+    def due_before(self) -> dict[MessageId, int]:
+        """When the next attempt is due at messages that have failed and are not done."""
+        return {message_id: retry.due_ms for message_id, retry in self._retries.items()}
+
     def note_failures(self, *, waiting: Iterable[tuple[int, int]] = ()) -> list[FailedMessage]:
         """Takes all failures out of their stream, as retries for a later run or as dead letters. A timeout is no
         attempt for roots that merely waited: first block sequence and rows of each span of them."""
@@ -172,15 +183,27 @@ class RunSpout:
             if one.dead:
                 dead[one.message_id] = one
         self._book.note({message_id: retry for message_id, retry in noted.items() if message_id not in dead})
-        rows = self._acker.shards.failed_rows(self._run()) if dead else None
+        payloads = self._kept_rows(dead)
         for message_id, one in dead.items():
-            fatal = one.attempt < self._policy.max_attempts
-            row = rows.get(id_to_text(message_id)) if rows else None
-            payload = json.loads(row) if row else None
+            fatal, payload = one.attempt < self._policy.max_attempts, payloads.get(message_id)
             self._book.bury(DeadLetter(message_id, self._name, list(noted[message_id].history), fatal, payload))
-        if rows:
-            rows.remove(map(id_to_text, dead))
+        self._drop_rows(payloads)
         self.forget(dead)
+
+    def _kept_rows(self, message_ids: Iterable[MessageId]) -> dict[MessageId, Any]:
+        """What workers have kept of the rows of messages."""
+        found: dict[MessageId, Any] = {}
+        wanted = list(message_ids)
+        rows = self._acker.shards.failed_rows(self._run()) if wanted else None
+        for at in range(0, len(wanted), _ROWS_AT_ONCE):
+            some = wanted[at : at + _ROWS_AT_ONCE]
+            texts = rows.get_all(list(map(id_to_text, some))) if rows else []
+            found |= {one: json.loads(text) for one, text in zip(some, texts, strict=True) if text}
+        return found
+
+    def _drop_rows(self, message_ids: Iterable[MessageId]) -> None:
+        if names := list(map(id_to_text, message_ids)):
+            self._acker.shards.failed_rows(self._run()).remove(names)
 
     def _add_attempt(self, message_id: MessageId, failed: FailedMessage, at_ms: int) -> Retry:
         retry = self._retries.setdefault(message_id, Retry())

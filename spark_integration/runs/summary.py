@@ -15,9 +15,9 @@ class FailedMessage:
     """A message that failed in a run: which, where and why."""
 
     message_id: MessageId | None
-    """None in a job that resume() began: the spout that knows it is another program's."""
+    """None in a job over rows of another application: the spout that knows it is that one's."""
     spout: str
-    """Or, in a job that resume() began, the name of the job."""
+    """Or, in a job over rows of another application, the name of the job."""
     root: int
     attempt: int
     reason: str
@@ -35,12 +35,12 @@ class FailedMessage:
 
 @dataclass(frozen=True)
 class Summary:
-    """The outcome of a run: tracked = completed + failed."""
+    """The outcome of a run: tracked = completed + handed_over + failed."""
 
     spouts: tuple[str, ...]
-    """For a job that resume() began, its name."""
+    """For a job over rows of another application, its name."""
     tracked: int
-    """Messages."""
+    """Messages; in a job over rows of another application, rows."""
     completed: int
     dead: int
     """How many of the failed messages were given up. A later run that has the others tries them again."""
@@ -48,7 +48,10 @@ class Summary:
     """If there are very many, only the first."""
     seconds: float
     completed_before: int = 0
-    """How many were completed by the run that died and that this one continued."""
+    """How many were completed by the run that died and that this one continued. In a job over rows of another
+    application: how many were done before, came twice, or are of messages that are over."""
+    handed_over: int = 0
+    """How many wait for the application that their rows were handed over to."""
 
     @classmethod
     def of_inputs(cls, parts: Sequence[Summary]) -> Summary:
@@ -60,11 +63,12 @@ class Summary:
             sum(one.dead for one in parts),
             tuple(failure for one in parts for failure in one.failures),
             max(one.seconds for one in parts),
+            sum(one.completed_before for one in parts),
         )
 
     @property
     def failed(self) -> int:
-        return self.tracked - self.completed
+        return self.tracked - self.completed - self.handed_over
 
     @property
     def rate(self) -> float:
@@ -73,9 +77,10 @@ class Summary:
 
     def __str__(self) -> str:
         before = f" ({self.completed_before:,} of them by an earlier run)" if self.completed_before else ""
+        handed = f", {self.handed_over:,} handed over" if self.handed_over else ""
         lines = [
             f"{', '.join(self.spouts)}: {self.tracked:,} messages in {self.seconds:.1f} s ({self.rate:,.0f}/s): "
-            f"{self.completed:,} completed{before}, {self.failed:,} failed ({self.dead:,} of them dead)"
+            f"{self.completed:,} completed{before}{handed}, {self.failed:,} failed ({self.dead:,} of them dead)"
         ]
         lines += [f"  {failure}" for failure in self.failures[:SHOWN_FAILURES]]
         if len(self.failures) > SHOWN_FAILURES:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redis_acker.components.tracing import context_of, find_tracer, finish_span, start_span
-from spark_integration.runs.deliveries import DeliveriesInRun
+from spark_integration.runs.gathered import GatheredDeliveries
 from spark_integration.runs.inputs import RunInput
 from spark_integration.runs.summary import FailedMessage, Summary
 from spark_integration.runs.tracking import MOST_TRACED, KeyTable, TracedDelivery
@@ -36,15 +36,20 @@ class RunTrace:
         if tracer:
             about = {"run": self._run, "spout": self._name}
             self._span = start_span(tracer, f"run {self._name}", b"", about, starts=True)
-            for delivery in self._traced_deliveries():
-                span = start_span(tracer, self._name, delivery.trace, {"run": self._run})
-                if span:
-                    self._deliveries[delivery.key] = span
-                    self._by_root.update(dict.fromkeys(delivery.roots, span))
+            self.received(self._traced_deliveries())
         return self
 
+    def received(self, deliveries: Sequence[TracedDelivery]) -> None:
+        """Begins the spans of deliveries that came with a trace."""
+        if not (tracer := find_tracer()):
+            return
+        for delivery in deliveries:
+            if span := start_span(tracer, self._name, delivery.trace, {"run": self._run}):
+                self._deliveries[delivery.key] = span
+                self._by_root.update(dict.fromkeys(delivery.roots, span))
+
     def _traced_deliveries(self) -> list[TracedDelivery]:
-        inputs = [one for one in self._inputs if isinstance(one, DeliveriesInRun)]
+        inputs = [one for one in self._inputs if isinstance(one, GatheredDeliveries)]
         return [delivery for one in inputs for delivery in one.traces()][:MOST_TRACED]
 
     def contexts(self, tables: Sequence[KeyTable]) -> dict[int, bytes]:

@@ -20,8 +20,12 @@ COLUMN = "__acker"
 """The hidden column. It holds the key of the message a row comes from, or an array of keys if it comes from several. A
 key is a 64-bit hash of the message id: the same however often and wherever Spark computes the row."""
 
+ID = "id"
+"""The column of message ids where there are no others than it and the hidden one."""
+
 MAX_INLINE = 4_000_000
-"""Most messages of to_df(), and rows of resume(), over Spark Connect, whose closures carry 8 bytes for each."""
+"""Most messages of to_df(), and rows with anchors in a job with a shuffle, over Spark Connect, whose closures carry 8
+bytes for each."""
 
 MOST_TRACED = 100
 """How many deliveries, failed messages, and messages that are handed over, a run traces one by one."""
@@ -78,8 +82,8 @@ def check_size(spark: SparkSession, rows: int) -> None:
     """Raises BadFrame if the table of an input cannot be sent to workers."""
     if is_connect(spark) and rows > MAX_INLINE:
         raise BadFrame(
-            f"Over Spark Connect to_df() and resume() track at most {MAX_INLINE:,} messages, and these are {rows:,}: "
-            "split the frame, or run the job in a Spark session that is not remote."
+            f"Over Spark Connect to_df(), and track(anchors=) with a shuffle, take at most {MAX_INLINE:,} rows, and "
+            f"these are {rows:,}: split the frame, or run the job in a Spark session that is not remote."
         )
 
 

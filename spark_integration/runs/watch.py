@@ -7,7 +7,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -19,6 +19,8 @@ from spark_integration.workers import cancel_jobs, is_connect
 
 _LOOK_EVERY_S = 0.5
 _WIPE_LINE = "\r\033[K"
+_BAR = 20
+"""Characters of a bar."""
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +37,13 @@ class Watch:
         tag: str,
         max_failures: int | None,
         progress: bool | None,
+        total: Callable[[], tuple[int, int | None]],
     ) -> None:
+        """total: says how many messages were complete when the run began, and how many there are, if that is known."""
         self._spark, self._acker, self._inputs = spark, acker, inputs
         self._tag, self._max_failures = tag, max_failures
-        self._progress = sys.stderr.isatty() if progress is None else progress
+        self.shows_progress = sys.stderr.isatty() if progress is None else progress
+        self._total = total
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: AckerError | None = None
@@ -59,7 +64,7 @@ class Watch:
         self._stop.set()
         if self._thread:
             self._thread.join()
-        if self._progress:
+        if self.shows_progress:
             print(_WIPE_LINE, end="", file=sys.stderr, flush=True)
 
     def _loop(self) -> None:
@@ -86,7 +91,7 @@ class Watch:
 
     def _look(self) -> None:
         completed, failed = self._counts()
-        if self._progress:
+        if self.shows_progress:
             self._show(completed, failed)
 
     def _counts(self) -> tuple[int, int]:
@@ -101,20 +106,30 @@ class Watch:
         return completed, failed
 
     def _show(self, completed: int, failed: int) -> None:
-        seconds = time.monotonic() - self._begin_s
         names = ", ".join(one.name for one in self._inputs)
-        line = (
-            f"{names}: {completed:,} completed, {failed:,} failed, {(completed + failed) / seconds:,.0f}/s, "
-            f"{seconds:.0f} s{self._stages(seconds)}"
-        )
+        before, total = self._total()
+        share = self._share_of_tasks() if total is None else (before + completed + failed) / max(total, 1)
+        line = progress_line(names, completed, failed, time.monotonic() - self._begin_s, share, before)
         print(f"{_WIPE_LINE}{line[: shutil.get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
 
-    def _stages(self, seconds: float) -> str:
-        """How far Spark has come, where it can be asked, and when it will be done at this rate."""
+    def _share_of_tasks(self) -> float | None:
+        """How far Spark has come with the stages that it is at, where it can be asked."""
         if is_connect(self._spark):
-            return ""
+            return None
         tracker = self._spark.sparkContext.statusTracker()
         stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
-        done, total = sum(info.numCompletedTasks for info in stages), sum(info.numTasks for info in stages)
-        left = f", about {seconds * (total - done) / done:.0f} s left" if done else ""
-        return f", {done} of {total} tasks{left}" if total else ""
+        tasks = sum(info.numTasks for info in stages)
+        return sum(info.numCompletedTasks for info in stages) / tasks if tasks else None
+
+
+def progress_line(name: str, completed: int, failed: int, seconds: float, share: float | None, before: int = 0) -> str:
+    """What is shown of a run. share: of its work that is done, if that is known; a run that goes on began at before."""
+    rate = (completed + failed) / seconds if seconds else 0.0
+    bar = left = ""
+    if share is not None:
+        share = min(share, 1.0)
+        bar = f"[{'#' * int(share * _BAR):-<{_BAR}}] {share:.0%}, "
+        done_now = share * (completed + failed) / (before + completed + failed) if before else share
+        if done_now:
+            left = f", about {seconds * (1 - share) / done_now:,.0f} s left"
+    return f"{name}: {bar}{before + completed:,} completed, {failed:,} failed, {rate:,.0f}/s, {seconds:.0f} s{left}"

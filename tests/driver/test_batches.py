@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from redis_acker import SpoutDriver
-from redis_acker.errors import ServerUnavailable
+from redis_acker.errors import ServerUnavailable, TooLate
 from redis_acker.store.message_ids import MessageId
 from tests.driver.conftest import NewWorld
-from tests.driver.faults import unavailable, watched_acker
+from tests.driver.faults import Points, unavailable, watched_acker
 from tests.driver.test_kills import watched_driver
 from tests.driver.world import TICK_MS, TIMEOUT_MS, World
 
@@ -72,6 +74,26 @@ def test_an_init_that_is_repeated_late_gets_new_roots_and_nothing_is_heard_of_th
         world.pass_time(TICK_MS)
         driver.step()
     driver.close()
+    assert len(world.deliveries) == 5
+    assert driver.counters.failed == 0
+    world.check()
+
+
+@pytest.mark.parametrize("shards", [1, 7])
+def test_a_batch_that_is_refused_because_it_came_too_late_gets_new_roots(new_world: NewWorld, shards: int) -> None:
+    world = new_world(PLANS, shards=shards)
+
+    def refuse() -> None:
+        raise TooLate("The server refused an init: it came too late.")
+
+    # With several shards, the first of two calls has made some roots pending.
+    inits = count(1)
+    points = Points(lambda number, here: here == "before init" and next(inits) == min(shards, 2), refuse)
+    driver = watched_driver(world, points)
+    driver.open()
+    world.live(driver)
+    driver.close()
+    assert len(points.hits) == 1
     assert len(world.deliveries) == 5
     assert driver.counters.failed == 0
     world.check()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from redis_acker import DeadLetter, Observer, SpoutDriver
+from redis_acker import Anchors, DeadLetter, Message, Observer, SpoutDriver
+from redis_acker.driver.intake import BUSY_FACTOR
 from redis_acker.retries.book import RetryBook
 from redis_acker.store.message_ids import MessageId
 from tests.driver.conftest import NewWorld
@@ -98,14 +99,18 @@ def test_a_driver_is_not_idle_while_the_source_has_yet_to_bring_a_message_back(n
     world.check()
 
 
-def test_a_message_that_the_source_never_brings_back_is_dead_and_leaves_the_retry_book(new_world: NewWorld) -> None:
-    world = new_world({1: "fail", 2: "complete"})
+def fail_in_an_earlier_driver(world: World) -> None:
     first = world.new_driver()
     first.open()
     first.step()
     world.work()
     first.step()
     first.close()
+
+
+def test_a_message_that_the_source_never_brings_back_is_dead_and_leaves_the_retry_book(new_world: NewWorld) -> None:
+    world = new_world({1: "fail", 2: "complete"})
+    fail_in_an_earlier_driver(world)
     driver = failed_and_asked_for(world, Deaf(world.disk))
     assert not driver.is_idle()
     assert RetryBook(world.acker, SPOUT).load().keys() == {1}
@@ -116,4 +121,33 @@ def test_a_message_that_the_source_never_brings_back_is_dead_and_leaves_the_retr
     assert RetryBook(world.acker, SPOUT).load() == {}
     last = world.dead_letters()[1].history[-1]
     assert last.error == f"the source was asked to hand it out again and has not done so for {OWN_TIMEOUT_MS} ms"
+    driver.close()
+
+
+def test_a_source_that_always_has_others_does_not_keep_a_message_in_the_retry_book_for_ever(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver = World.deliver
+
+    def deliver_tracked(world: World, message_id: MessageId, anchors: Anchors) -> None:
+        if anchors:
+            deliver(world, message_id, anchors)
+
+    class Endless(Deaf):
+        def next_batch(self, limit: int) -> list[Message]:
+            return list(super().next_batch(limit)) or [Message([0])]  # without an id, so not tracked
+
+    monkeypatch.setattr(World, "deliver", deliver_tracked)
+    world = new_world({1: "fail"})
+    fail_in_an_earlier_driver(world)
+    driver = failed_and_asked_for(world, Endless(world.disk))
+    world.clock.advance(BUSY_FACTOR * OWN_TIMEOUT_MS - 1)
+    driver.step()
+    assert RetryBook(world.acker, SPOUT).load().keys() == {1}
+    world.clock.advance(1)
+    driver.step()
+    driver.step()
+    assert RetryBook(world.acker, SPOUT).load() == {}
+    error = f"the source was asked to hand it out again and has not done so for {BUSY_FACTOR * OWN_TIMEOUT_MS} ms"
+    assert world.dead_letters()[1].history[-1].error == error
     driver.close()

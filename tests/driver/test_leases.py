@@ -51,7 +51,7 @@ def test_a_second_driver_is_refused_and_told_who_drives(new_world: NewWorld) -> 
     world.check()
 
 
-DEAD = "from redis_acker.store.processes import process_name; print(process_name())"
+DEAD = "from redis_acker.store.lease import process_name; print(process_name())"
 
 
 def write_lease(world: World, holder: str) -> None:

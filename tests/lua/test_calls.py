@@ -13,6 +13,8 @@ from redis_acker.retries.book import DeadLetter, FailedAttempt, RetryBook
 from redis_acker.retries.dead_letters import DeadLetters
 from redis_acker.retries.requests import ReplayRequests, Requested
 from redis_acker.retries.withdrawals import Choice, Owner, Withdrawal, forget_lent
+from redis_acker.spouts.stream_writes import Staging, StreamWrites
+from redis_acker.spouts.user_streams import UserStreams, note_key
 from redis_acker.store.lease import Lease
 from redis_acker.store.progress import SUNK, Place, RunAbout, RunProgress, field_of
 from redis_acker.store.quarantine import Quarantine
@@ -38,17 +40,20 @@ def run_everything(ledger: Ledger) -> None:
     assert acker.ack(roots[:300], edges[:300]).completed == 300
     assert acker.ack(roots[[302, 590]], edges[[302, 590]]).completed == 2
     assert acker.fail(roots[310:320]).failed == 10
+    assert acker.ack_edges(roots[330:332], new_edges(2), edges[330:332]).completed == 2
+    assert acker.edge_states(roots[330:334], edges[330:334]).tolist() == [2, 2, 0, 0]
     acker.ack(acker.allocate(SPOUT, 20), new_edges(20))
     ledger.pass_time(TICK_MS)
     assert acker.extend(roots[400:410]) == 10
-    assert len({one.root for one in acker.pending()}) == acker.pending_count() == 68 + 289
+    assert len({one.root for one in acker.pending()}) == acker.pending_count() == 68 + 287
     assert acker.inspect(int(roots[400])).state == "pending"
-    assert [ledger.pass_time(TICK_MS).expired for _ in range(3)] == [0, 68 + 279, 10]
+    assert [ledger.pass_time(TICK_MS).expired for _ in range(3)] == [0, 68 + 277, 10]
     lease = Lease(acker, SPOUT)
     lease.renew()
     lease.give_up()
     work_on_portions(ledger).drop()
     drain_and_replay(ledger)
+    write_a_stream(ledger)
     for spout in (SPOUT, "payments"):
         ledger.completions(spout)
         ledger.failures(spout)
@@ -65,6 +70,21 @@ def work_on_portions(ledger: Ledger) -> RunProgress:
     assert left is not None
     assert len(left) == 1000
     return run
+
+
+def write_a_stream(ledger: Ledger) -> None:
+    """A stream of the user's, written and counted, which has nothing to do with the store."""
+    target: Any = ledger.backend.target
+    streams = UserStreams(target, [f"acker:{{{ledger.acker.namespace}:0}}:orders"])
+    staging, writes = Staging(streams, "query", 0), StreamWrites(streams, "query")
+    for number in range(450):
+        staging.add(0, [(b"number", b"%d" % number), (b"", b"")])
+    writes.commit(0, staging.finish())
+    writes.forget()
+    assert streams.count(0, "0-0", "+", 400)[0] == 400
+    assert streams.count(0, "0-0", "+", 1000)[0] == 450
+    streams.run_on(0, "DEL", *streams.names)
+    streams.run_on(0, "DEL", note_key(streams.names[0], "attempts", "query"))
 
 
 def drain_and_replay(ledger: Ledger) -> None:

@@ -65,6 +65,7 @@ return { record.flags, record.n, record.birth, record.vals or '', record.live, r
 """
 FLAGS = "-- needs: shard, head\nreturn { INITIALISED, QUIET, HAS_IDS, ECHO }"
 INITIALISED, HAS_BITMAP, HAS_TICKS, QUIET, HAS_IDS, ECHO, HAS_FAILS, HAS_WORDS = (1 << bit for bit in range(8))
+FOR_ALL = 1 << 31
 
 
 @dataclass
@@ -78,6 +79,7 @@ class Record:
     live: list[int]
     bitmap: bytes
     ticks: tuple[int, ...]
+    """One that is for all roots has its top bit set."""
     fails: bytes
     words: bytes
     tokens: bytes
@@ -95,7 +97,7 @@ class Record:
             dice.randbytes(8 * size) if size <= 8 else b"",
             live,
             bitmap_of(size, live) if has_bitmap else b"",
-            tuple(dice.getrandbits(32) for _ in range(size)) if has_ticks else (),
+            _random_ticks(dice, size) if has_ticks else (),
             dice.randbytes(dice.randint(1, 300)) if has_fails else b"",
             dice.randbytes(10 * dice.randint(1, 30)) if has_words else b"",
             b"".join(Token(dice.randbytes(8), dice.getrandbits(32)).packed() for _ in range(dice.randint(0, 3))),
@@ -115,6 +117,12 @@ class Record:
         return bytes(pack(">BH", flags, size) + birth + vals + counted + ticks + sized + tokens)
 
 
+def _random_ticks(dice: random.Random, size: int) -> tuple[int, ...]:
+    if dice.random() < 0.5:
+        return (FOR_ALL + dice.getrandbits(31),)
+    return tuple(dice.getrandbits(31) for _ in range(size))
+
+
 def test_a_head_that_lua_writes_is_read_by_python(lua: Lua) -> None:
     dice = random.Random("heads written")
     for size in [0, *SIZES] * 20:
@@ -122,7 +130,10 @@ def test_a_head_that_lua_writes_is_read_by_python(lua: Lua) -> None:
         written = lua(WRITE_HEAD, *record.fields())
         assert written == record.head()
         initialised = bool(record.flags & INITIALISED)
-        assert read_head(written) == Head(initialised, size, record.birth, record.live, record.ticks or None)
+        ticks = (
+            tuple(tick - FOR_ALL for tick in record.ticks * size) if record.ticks[:1] >= (FOR_ALL,) else record.ticks
+        )
+        assert read_head(written) == Head(initialised, size, record.birth, record.live, ticks or None)
 
 
 def test_a_head_is_read_by_lua_as_it_is_described(lua: Lua) -> None:

@@ -93,7 +93,8 @@ def test_a_file_is_short(name: str) -> None:
 @pytest.mark.parametrize("name", EVERY_FILE)
 def test_a_script_neither_searches_the_keyspace_nor_reads_what_is_unbounded(name: str) -> None:
     bounded = {"HVALS"} if name == "spout" else set()  # there are at most 4095 spouts
-    assert not {command for command, _ in commands(EVERY_FILE[name])} & (FORBIDDEN | UNBOUNDED - bounded)
+    found = {command for command, args in commands(EVERY_FILE[name]) if "'COUNT'" not in args}
+    assert not found & (FORBIDDEN | UNBOUNDED - bounded)
     assert "redis.call(cmd" not in EVERY_FILE[name]
 
 

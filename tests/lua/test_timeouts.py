@@ -173,6 +173,43 @@ def test_two_extends_in_different_generations(ledger: Ledger) -> None:
     assert expired == [as_ints(np.delete(roots, [3, 7])), [int(roots[3])], [int(roots[7])]]
 
 
+@pytest.mark.parametrize("size", [3, 20])
+def test_a_block_that_is_extended_whole_and_then_in_part(ledger: Ledger, size: int) -> None:
+    roots, _ = ledger.start(size, message_ids=[f"m{i}" for i in range(size)])
+    ledger.pass_time(TICK_MS)
+    assert ledger.acker.extend(roots) == size
+    ledger.pass_time(TICK_MS)
+    assert ledger.acker.extend(roots[1]) == 1
+    expired = [as_ints(ledger.failed()) if ledger.pass_time(TICK_MS).expired else [] for _ in range(3)]
+    assert expired == [[], as_ints(np.delete(roots, 1)), [int(roots[1])]]
+
+
+def test_a_block_that_is_extended_in_part_and_then_whole(ledger: Ledger) -> None:
+    roots, edges = ledger.start(20)
+    ledger.pass_time(TICK_MS)
+    assert ledger.acker.extend(roots[3:9]) == 6
+    assert ledger.acker.ack(roots[:5], edges[:5]).completed == 5
+    ledger.pass_time(TICK_MS)
+    assert ledger.acker.extend(roots[5:]) == 15  # all that are pending
+    expired = [as_ints(ledger.failed()) if ledger.pass_time(TICK_MS).expired else [] for _ in range(3)]
+    assert expired == [[], [], as_ints(roots[5:])]
+
+
+def test_a_block_that_is_extended_whole_takes_no_memory_for_each_root(open_ledger: OpenLedger) -> None:
+    ledger = open_ledger(shards=1, block_size=500)
+    roots, _ = ledger.start(500)
+    shards = ledger.acker.shards
+
+    def head_bytes() -> int:
+        return sum(len(head) for bucket in range(3) for _, head in shards.heads(0, bucket).items())
+
+    before = head_bytes()
+    for _ in range(4):
+        ledger.acker.extend(roots)
+        ledger.pass_time(TICK_MS)
+    assert (before, head_bytes()) == (8, 12)
+
+
 def test_a_root_lives_as_long_as_it_is_extended(ledger: Ledger) -> None:
     roots, edges = ledger.start(20)
     for _ in range(12):

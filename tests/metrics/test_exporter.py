@@ -12,7 +12,7 @@ import pytest
 from redis_acker import Acker, new_edges
 from redis_acker.errors import BadInput
 from redis_acker.metrics import exporter
-from redis_acker.metrics.exporter import MetricsServer, StoreCollector, serve_metrics
+from redis_acker.metrics.exporter import MOST_CLIENTS, MetricsServer, StoreCollector, serve_metrics
 from redis_acker.views.overview import Overview, read_overview
 from tests.metrics.scraping import Scrape
 from tests.servers import Server, start_server
@@ -73,6 +73,15 @@ def test_a_store_that_is_away_is_a_metric_and_comes_back_by_itself(
     assert [text.partition(":")[0] for text in said] == ["The store cannot be read", "The store can be read again."]
 
 
+def test_an_error_of_any_kind_is_a_store_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> Acker:
+        raise SystemError("bad argument")
+
+    collector = StoreCollector(broken, namespace="shop", fresh_for_s=0)
+    assert [Scrape(collector.collect()).total("up", namespace="shop") for _ in range(2)] == [0, 0]
+    assert caplog.messages == ["The store cannot be read: SystemError: bad argument"]
+
+
 def test_a_store_that_comes_later_is_read_then(server: Server, acker: Acker) -> None:
     collector = StoreCollector(
         lambda: Acker(server.url, create=False, retry_for_s=0.1), namespace="default", fresh_for_s=0
@@ -92,6 +101,24 @@ def test_a_port_in_use_is_said_in_one_sentence(acker: Acker) -> None:
 def test_an_address_of_another_machine_is_refused(acker: Acker, address: str) -> None:
     with pytest.raises(BadInput, match=f"Cannot listen on {address}"):
         serve_metrics(acker, port=0, address=address)
+
+
+def test_clients_beyond_the_bound_are_cut_off_at_once(acker: Acker) -> None:
+    with serve_metrics(acker, port=0) as served:
+        silent = [socket.create_connection(("127.0.0.1", served.port), timeout=30) for _ in range(MOST_CLIENTS + 1)]
+        assert silent[-1].recv(1) == b""
+        silent[0].sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert silent[0].recv(15) == b"HTTP/1.0 200 OK"
+        for one in silent:
+            one.close()
+        wait_until(lambda: is_answered(served.url), 30)
+
+
+def is_answered(url: str) -> bool:
+    try:
+        return Scrape.of(url).total("up") == 1
+    except OSError:
+        return False
 
 
 def test_a_client_that_says_nothing_is_cut_off_and_holds_nobody_up(

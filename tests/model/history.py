@@ -18,7 +18,7 @@ from redis_acker.store import batches, rotator
 from redis_acker.store.ids import INDEX_BITS, MAX_BLOCK_SIZE
 from tests.backends import Backend
 from tests.model import expected, values
-from tests.model.pair import Known, Pair, Sent
+from tests.model.pair import Delivery, Known, Pair, Sent
 
 SPOUTS = ("alpha", "beta")
 TEXTS = ("", "split", "größer", "x" * 60)
@@ -157,6 +157,25 @@ class History(Pair):
             self.log.append(f"ack again {_shown(batch.roots)} token: {batch.token}")
             self.deliver_acks(random, batch, own=False)
 
+    def ack_edges(self, random: Random) -> None:
+        """New deliveries and some that were acked before, whose ack vals may be others now. The last of a root's new
+        ones finishes it now and then."""
+        which, how = random.choice(("all", "one", "few", "half", "stray")), random.choice(("finish", "any"))
+        some: list[Delivery] = []
+        for block in self.pick(random):
+            for index in self.indexes(block, which, random):
+                missing = self.ack_val(block, index, how, random)
+                for _ in range(random.choice((0, 0, 1, 2))):
+                    some.append(Delivery(block.root(index), values.ack_val(random), values.ack_val(random)))
+                    missing ^= some[-1].ack_val
+                some.append(Delivery(block.root(index), values.ack_val(random), missing))
+        again = random.sample(self.deliveries[-200:], min(len(self.deliveries), random.choice((0, 1, 20, 200))))
+        some += [one._replace(ack_val=values.ack_val(random)) if random.random() < 0.1 else one for one in again]
+        # In one call the first of two counts, and these may come in any order.
+        some = list({(one.root, one.edge): one for one in some}.values())
+        self.log.append(f"ack edges {_shown([one.root for one in some])} {how}, {len(again)} again")
+        self.deliver_edges(random, some, leaves=random.random() < 0.3)
+
     def fail(self, random: Random) -> None:
         roots = self.some_roots(random)
         component, error, fatal = random.choice(TEXTS), random.choice(TEXTS), random.random() < 0.5
@@ -221,6 +240,9 @@ class History(Pair):
         for block in self.pick(random):
             root = block.root(random.choice((*range(len(block.edges)), random.randrange(MAX_BLOCK_SIZE))))
             self.compare_root(root)
+        if self.deliveries:
+            lately = self.deliveries[-300:]
+            self.compare_edges([*lately, *(one._replace(edge=one.edge ^ 2 or 1) for one in lately)])
 
     # -- what a step is about --------------------------------------------------------------------------------------
 
@@ -269,6 +291,8 @@ STEPS: list[Callable[[History, Random], None]] = [
     History.ack,
     History.ack,
     History.send_acks_again,
+    History.ack_edges,
+    History.ack_edges,
     History.fail,
     History.extend,
     History.extend,

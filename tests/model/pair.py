@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis_acker import Acker, Rotator, Token
 from redis_acker.errors import AckerError, ServerUnavailable
@@ -42,6 +42,14 @@ class Sent:
     token: Token
 
 
+class Delivery(NamedTuple):
+    """What is acked by its edge, and may be again."""
+
+    root: int
+    edge: int
+    ack_val: int
+
+
 @dataclass
 class Pair:
     """One namespace of its own, twice."""
@@ -53,6 +61,7 @@ class Pair:
     clock: Clock = field(default_factory=Clock)
     known: list[Known] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
     spouts: dict[int, str] = field(default_factory=dict)
     started: dict[int, tuple[int, bool]] = field(default_factory=dict)
     """Block -> size and quiet of the first init that arrived."""
@@ -108,6 +117,17 @@ class Pair:
         if not own or len(tokens) > 1:
             self.sent.append(Sent(batch.roots, batch.ack_vals, tokens[-1]))
 
+    def deliver_edges(self, random: Random, some: Sequence[Delivery], *, leaves: bool) -> None:
+        """leaves: their ack vals are their edges, and not sent."""
+        roots, edges = [one.root for one in some], [one.edge for one in some]
+        ack_vals = edges if leaves else [one.ack_val for one in some]
+
+        def on_model(arrived: list[int]) -> Any:
+            return self.model.ack_edges(*([column[i] for i in arrived] for column in (roots, edges, ack_vals)))
+
+        self.deliver(random, roots, lambda: self.acker.ack_edges(roots, edges, None if leaves else ack_vals), on_model)
+        self.deliveries += some
+
     def named_in(self, command: Command) -> set[int]:
         """The blocks a command carries, whatever its layout."""
         carried = b"".join(arg for arg in command.args if isinstance(arg, bytes))
@@ -138,6 +158,10 @@ class Pair:
     def compare_root(self, root: int) -> None:
         wanted = expected.inspect(self.model, self.spouts, self.clock.now_ms, root)
         self.agree("inspect", self.acker.inspect(root), wanted)
+
+    def compare_edges(self, some: Sequence[Delivery]) -> None:
+        found = self.acker.edge_states([one.root for one in some], [one.edge for one in some]).tolist()
+        self.agree("edge states", found, [self.model.edge_state(one.root, one.edge) for one in some])
 
     def compare_events(self) -> None:
         for spout in self.spouts.values():

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from redis_acker.store.edges import EdgeState
 from redis_acker.store.ids import INDEX_BITS, MAX_BLOCK_SIZE, Token, shards_of, spout_of
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.namespace import StoredSettings
@@ -56,6 +57,8 @@ class Block:
     fails: dict[int, Cause] = field(default_factory=dict)
     tokens: dict[bytes, int] = field(default_factory=dict)
     """Of each name the highest sequence that was applied."""
+    acked_edges: set[tuple[int, int]] = field(default_factory=set)
+    """Index and edge of the deliveries that were acked one by one."""
 
 
 @dataclass(eq=False)
@@ -153,6 +156,39 @@ class Model:
                 shard.newest_ms = max(shard.newest_ms, self._now())
             total += _count(shard, applied=len(hits), late=len(indexes) - len(hits)) + self._judge(shard, number)
         return Acks(total["applied"], total["completed"], total["late"], total["duplicates"])
+
+    def ack_edges(self, roots: Sequence[int], edges: Sequence[int], ack_vals: Sequence[int]) -> Acks:
+        """XORs the ack vals of deliveries that were not acked before."""
+        total: Counter[str] = Counter()
+        for root, edge, ack_val in zip(roots, edges, ack_vals, strict=True):
+            number, index = divmod(root, MAX_BLOCK_SIZE)
+            shard = self.shard_of(number)
+            block = shard.blocks.get(number, Block(shard.tick))
+            if self.is_finished(shard, number) or not (index in block.pending or self._may_come(block, index)):
+                total += _count(shard, late=1)
+            elif (index, edge) in block.acked_edges:
+                total += _count(shard, duplicates=1)
+            else:
+                shard.blocks[number] = block
+                block.acked_edges.add((index, edge))
+                block.ack_vals[index] ^= ack_val
+                if block.size and self.settings.ack_restarts_clock:
+                    block.pending[index] = shard.tick
+                if not block.size:
+                    block.bucket = shard.tick
+                if self.settings.ack_restarts_clock or not block.size:
+                    shard.newest_ms = max(shard.newest_ms, self._now())
+                total += _count(shard, applied=1)
+        for shard, number, _ in self._blocks(roots):  # only now: what is sent together counts together
+            total += self._judge(shard, number) if number in shard.blocks else Counter()
+        return Acks(total["applied"], total["completed"], total["late"], total["duplicates"])
+
+    def edge_state(self, root: int, edge: int) -> EdgeState:
+        number, index = divmod(root, MAX_BLOCK_SIZE)
+        block = self.shard_of(number).blocks.get(number)
+        if block is None or (block.size and index not in block.pending):
+            return EdgeState.OVER
+        return EdgeState.ACKED if (index, edge) in block.acked_edges else EdgeState.OPEN
 
     def fail(self, roots: Sequence[int], *, component: str = "", error: str = "", fatal: bool = False) -> Fails:
         """Fails roots at once, or when their init comes. The first fail of a root stands."""

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from redis_acker import Acker, Token
-from redis_acker.store.ids import INDEX_BITS, MAX_SPOUT, U64Array, make_roots
+from redis_acker.store.ids import INDEX_BITS, U64Array, make_roots
+from redis_acker.store.keys import MAX_SPOUT
 from redis_acker.store.transport import Command
 from tests.backends import Backend
 from tests.clock import Clock

@@ -38,7 +38,17 @@ LAYERS = {
         "cli",
         "testing",
     ),
-    "spark_integration": ("errors", "workers", "runs", "frames", "topologies", "demo", "demo_killed"),
+    "spark_integration": (
+        "errors",
+        "workers",
+        "runs",
+        "frames",
+        "streams",
+        "topologies",
+        "sources",
+        "demo",
+        "demo_killed",
+    ),
 }
 """Lowest first."""
 

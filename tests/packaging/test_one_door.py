@@ -13,11 +13,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-DOOR = ("shards", "hashes", "transport", "loading", "connect")
+DOOR = ("shards", "hashes", "transport", "scripts", "connect")
 """How the modules of the store begin that send commands."""
 
 OTHERS = {
     "redis_acker/spouts/redis_stream.py": "reads a stream of the user's, which is no part of the store",
+    "redis_acker/spouts/user_streams.py": "reads streams of the user's, and keeps notes beside them",
+    "redis_acker/spouts/stream_writes.py": "writes streams of the user's, and keeps notes beside them",
     "redis_acker/views/probes.py": "must give up at once where the door tries again",
     "redis_acker/views/servers.py": "asks servers about themselves, also those that refuse or are down",
     "redis_acker/cli/bench.py": "compares the store with plain HSETs",

@@ -26,7 +26,17 @@ def test_jitter_takes_away_at_most_its_share_of_a_pause() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"max_attempts": 0}, {"max_attempts": MAX_ATTEMPT + 1}, {"first_ms": -1}, {"longest_ms": -1}, {"jitter": 2}]
+    "bad",
+    [
+        {"max_attempts": 0},
+        {"max_attempts": MAX_ATTEMPT + 1},
+        {"max_attempts": "three"},
+        {"first_ms": -1},
+        {"first_ms": None},
+        {"longest_ms": -1},
+        {"jitter": 2},
+        {"jitter": "a bit"},
+    ],
 )
 def test_a_policy_that_cannot_be_kept_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=str(next(iter(bad.values())))):

@@ -8,6 +8,7 @@ brings the whole to its sink settings["sinks"] times. It returns {"roots": the r
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ from tests.spark.cluster import HOSTS, Driver, StandaloneCluster
 from tests.spark.jobs.faults import FIRST_DONE, SECOND_BEGUN, SECOND_DONE, Fault, Faults
 from tests.waiting import wait_until
 
-ROOTS = 5_000
+#: Enough for the faults to strike in the middle. SCENARIO_ROOTS=50000 makes half a million of all tracked scenarios.
+ROOTS = int(os.environ.get("SCENARIO_ROOTS", "5000"))
 SPOUT = "rows"
 
 

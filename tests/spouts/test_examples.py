@@ -20,7 +20,7 @@ def blocks(example: str, kind: str) -> str:
     return "".join(re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
 
 
-def run_readme(example: str, url: str = "") -> tuple[str, str]:
+def run_readme(example: str, url: str = "", *, timeout_s: float = 60) -> tuple[str, str]:
     """Runs the commands of a README. Returns what they print, and what they log."""
     printed = logged = ""
     for line in blocks(example, "sh").splitlines():
@@ -32,7 +32,7 @@ def run_readme(example: str, url: str = "") -> tuple[str, str]:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=timeout_s,
         )
         assert ran.returncode == 0, ran.stderr
         printed += ran.stdout
@@ -51,6 +51,13 @@ def test_the_orders_of_a_queue_are_booked_as_the_readme_says(rabbitmq: RabbitMq)
     assert logged.count("is dead after 1 attempts") == 10
     assert rabbitmq.count("orders") == 0
     rabbitmq.delete("orders")
+
+
+def test_the_stream_of_orders_prints_what_its_readme_says() -> None:
+    printed, logged = run_readme("streaming", timeout_s=300)
+
+    assert printed == blocks("streaming", "output")
+    assert "Message 'order-13' of spout orders is dead after 3 attempts" in logged
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/*.py")), ids=lambda path: str(path.name))

@@ -128,9 +128,22 @@ def test_offsets_without_a_message_leave_no_gap() -> None:
     spout.close()
 
 
+def test_a_message_is_handed_out_with_the_anchors_in_its_header() -> None:
+    spout = KafkaSpout("127.0.0.1:1", "topic", group="g")
+    spout.open(_context())
+    spout._on_assign(_Assigned(), [])  # type: ignore[arg-type]
+    [partition] = (spout._partitions or {}).values()
+    anchors = Anchors({7: 8})
+    message = spout._accept(_Record(0, anchor_headers(anchors)), partition)
+    assert message
+    assert message.anchors == anchors.to_bytes()
+    spout.close()
+
+
 class _Record:
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset: int, headers: list[tuple[str, bytes]] | None = None) -> None:
         self.offset, self.partition, self.value = (lambda: offset), (lambda: 0), (lambda: b"x")
+        self.headers = lambda: headers
 
 
 class _Assigned:

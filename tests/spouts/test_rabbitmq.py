@@ -5,8 +5,7 @@ from functools import partial
 from typing import Any
 
 from redis_acker import Acker, FailedTuple, TaskContext
-from redis_acker.spouts.body_ids import BodyIds
-from redis_acker.spouts.rabbitmq import RabbitMqSpout
+from redis_acker.spouts.rabbitmq import BodyIds, RabbitMqSpout
 from redis_acker.store.message_ids import MessageId
 from tests.rabbitmq import RabbitMq
 from tests.spouts.kit import PATIENCE_S, Book, Keep, Work, ack, dead_letters, run_until_idle, running

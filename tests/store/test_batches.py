@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redis_acker.store.batches import CALL_BUDGET_US, Batch, ack_batches, fold, init_batches, root_batches, spans
+from redis_acker.store.batches import (
+    CALL_BUDGET_US,
+    Batch,
+    ack_batches,
+    extend_batches,
+    fold,
+    init_batches,
+    root_batches,
+    spans,
+)
 from redis_acker.store.ids import U64Array, as_u64, blocks_of, indexes_of, make_roots, shards_of, spout_of
-from redis_acker.store.packed import pack_ids
+from redis_acker.store.packed import pack_block, pack_count, pack_ids
 
 quick = settings(max_examples=60, deadline=None)
 
@@ -125,6 +134,19 @@ def test_every_root_is_named_in_one_batch_of_its_shard(named: list[int], shards:
     assert sorted(seen) == roots.tolist()
 
 
+def test_whole_blocks_are_extended_by_their_names_alone() -> None:
+    roots = make_roots(1, 1, 250, 100)
+    first, second, third = dict.fromkeys(blocks_of(roots).tolist())
+
+    [whole] = extend_batches(roots, 1, 100)
+    [without_one] = extend_batches(np.delete(roots, 0), 1, 100)
+
+    assert whole.dense == [pack_block(first), pack_block(second)]
+    assert whole.sparse[::2] == [pack_count(third, 50)]
+    assert without_one.dense == [pack_block(second)]
+    assert without_one.sparse[::2] == [pack_count(first, 99), pack_count(third, 50)]
+
+
 @quick
 @given(st.lists(st.integers(1, 1024), max_size=20), st.integers(1, 5))
 def test_every_block_is_in_one_init_of_its_shard(sizes: list[int], shards: int) -> None:
@@ -166,12 +188,13 @@ def test_a_block_goes_dense_when_enough_of_its_roots_are_touched(touched: int, h
 
 @pytest.mark.parametrize("block_size", [1, 2, 9, 100, 500, 1024])
 def test_a_call_stays_within_its_budget(block_size: int) -> None:
-    roots = make_roots(1, 1, 2000 * block_size if block_size < 10 else 100 * block_size, block_size)
+    roots = make_roots(1, 1, (2000 if block_size < 10 else 400) * block_size, block_size)
     one_each = roots[indexes_of(roots) == block_size - 1]
     kinds = {
         "ack": list(ack_batches(roots, roots, 3, block_size)),
         "ack of one root of each": list(ack_batches(one_each, one_each, 3, block_size)),
         "fail": list(root_batches(roots, 3, block_size)),
+        "extend": list(extend_batches(roots, 3, block_size)),
         "init": list(init_batches(roots, roots, 3, [bytes(20)] * len(roots), 1)),
     }
     for kind, batches in kinds.items():
@@ -192,6 +215,7 @@ def test_nothing_makes_no_batch() -> None:
     nothing = as_u64([], "roots")
     assert list(ack_batches(nothing, nothing, 3, 10)) == []
     assert list(root_batches(nothing, 3, 10)) == []
+    assert list(extend_batches(nothing, 3, 10)) == []
     assert list(init_batches(nothing, nothing, 3, None, 1)) == []
 
 

@@ -10,6 +10,7 @@ import pytest
 from redis_acker import Acker, Rotator, new_edges
 from redis_acker.errors import SettingsMismatch, Unreadable, UnreadableRun
 from redis_acker.store.progress import Place, RunProgress, field_of
+from redis_acker.views.overview import read_overview
 from redis_acker.views.probes import Probe
 from tests.backends import Backend, Servers
 from tests.cli.stored_runs import StoredRun
@@ -54,6 +55,18 @@ def test_a_number_of_servers_that_makes_no_sense_is_not_ours(acker: Acker, backe
     acker.shards.ask(0, "HSET", acker.shards.keys[0].meta, "servers", HUGE)
     with pytest.raises(SettingsMismatch):
         Acker(backend.target, namespace=acker.namespace, create=False)
+
+
+@pytest.mark.parametrize("junk", [b"junk", b"", HUGE, MOST, b"-1", b"0", b"4096", b"1e300", b"nan"])
+def test_a_spout_whose_number_is_none_hides_no_other_and_gets_its_own_again(junk: bytes, acker: Acker) -> None:
+    number = acker.spout_number(SPOUT)
+    for name in (b"\xff\xfe", b"returns"):
+        acker.shards.ask(0, "HSET", acker.shards.keys[0].spouts, name, junk)
+    assert acker.known_spouts() == {SPOUT: number}
+    assert [one.name for one in read_overview(acker).spouts] == [SPOUT]
+    assert 0 < acker.spout_number("returns") != number
+    assert 0 < acker.spout_number("clicks") != number
+    assert acker.known_spouts().keys() == {SPOUT, "returns", "clicks"}
 
 
 @pytest.mark.parametrize("junk", [b"junk", HUGE, MOST, b"-" + MOST, b"1e300", b"nan"])

@@ -16,6 +16,10 @@ SOURCES = sorted([*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "spark_integration"
 def every_key(keys: ShardKeys) -> list[str]:
     spelt = [keys.meta, keys.spouts, keys.sequences, keys.expired_heads, *keys.with_streams([1, 2])]
     by_spout = (keys.lease, keys.began, keys.retries, keys.dead, keys.requests, keys.replayed, keys.withdrawn, keys.run)
+    spelt += [
+        keys.tracked_streams,
+        *(spell(1, part) for spell in (keys.progress, keys.done_keys) for part in ("", "x")),
+    ]
     return [*spelt, *(spell(1) for spell in by_spout), *map(keys.heads, range(4)), keys.failed_rows("run")]
 
 
@@ -48,7 +52,7 @@ def test_every_method_of_the_keys_is_looked_at_here() -> None:
             "completions",
         ),
         *("failures", "lease", "retries", "dead", "requests", "replayed", "withdrawn", "run", "failed_rows", "heads"),
-        "progress",
+        *("progress", "done_keys", "tracked_streams"),
     }
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from redis_acker.store.processes import is_gone, process_name
+from redis_acker.store.lease import is_gone, process_name
 from tests.waiting import wait_until
 
-NAMED = "from redis_acker.store.processes import process_name; print(process_name(), flush=True); import time; "
+NAMED = "from redis_acker.store.lease import process_name; print(process_name(), flush=True); import time; "
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def test_a_process_in_a_namespace_of_its_own_is_not_taken_for_gone() -> None:
             pytest.skip("this machine allows no namespaces")
         assert " pid 1 " in name
         assert not is_gone(name)
-        code = f"from redis_acker.store.processes import is_gone; print(is_gone({process_name()!r}))"
+        code = f"from redis_acker.store.lease import is_gone; print(is_gone({process_name()!r}))"
         command = ["unshare", "-Urpf", "--mount-proc", sys.executable, "-c", code]
         assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "False"
 

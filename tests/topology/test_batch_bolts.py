@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
+from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +17,7 @@ import pytest
 from redis_acker import Acker, BatchBolt, FailedTuple, LocalRunner, RetryPolicy, TopologyBuilder, Tuple, to_arrow
 from redis_acker.errors import BadInput, BadTopology
 from redis_acker.spouts.iterable import IterableSpout
+from redis_acker.testing import SimulatedTime, simulated_acker
 from tests.components.store import Store
 from tests.topology.parts import ONE_ATTEMPT, Note, Raises, Shared, Watcher, run, topology
 from tests.waiting import wait_until
@@ -146,6 +150,45 @@ def test_a_batch_that_hangs_times_out_as_a_whole_naming_the_bolt_and_a_new_copy_
         assert re.fullmatch(r"bolt0 has worked on it for .* s and has not come back", letter.history[-1].error)
     assert len(watcher.completed) == 20 - len(hung)
     assert f"hangs: it has worked on {len(hung)} tuples for" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["hangs", "raises"])
+def test_a_message_with_which_every_batch_fails_takes_no_others_along(how: str) -> None:
+    """They fail with it once, and are then tried in smaller batches."""
+
+    class Poisoned(BatchBolt):
+        def __init__(self, time: SimulatedTime) -> None:
+            self._time = time
+
+        def process_batch(self, tuples: list[Tuple]) -> None:
+            is_poisoned = any(tup["value"] == 17 for tup in tuples)
+            self._time.sleep(inf if is_poisoned and how == "hangs" else 2)
+            if is_poisoned:
+                raise ValueError("not a number")
+
+    watcher = Watcher()
+    with simulated_acker() as (acker, time):
+        runner = LocalRunner(topology(range(40), Poisoned(time)), acker, observer=watcher).start()
+        assert runner.wait_until_idle()
+        runner.stop()
+    assert [letter.message_id for letter in watcher.letters] == [17]
+    assert len(watcher.completed) == 39
+    assert max(Counter(message_id for message_id, _ in watcher.failed if message_id != 17).values()) == 1
+
+
+def test_a_batch_that_ends_the_run_has_failed_and_is_given_up_in_the_end() -> None:
+    class Exits(BatchBolt):
+        def process_batch(self, tuples: list[Tuple]) -> None:
+            raise SystemExit("out of paper")
+
+    watcher = Watcher()
+    with simulated_acker() as (acker, _):
+        for bolt, ends in ((Exits(), pytest.raises(SystemExit)), (Note(), nullcontext())):
+            runner = LocalRunner(topology([1], bolt), acker, retries=ONE_ATTEMPT, observer=watcher)
+            with ends, runner:
+                runner.wait_until_idle()
+    [letter] = watcher.letters
+    assert letter.history[-1].error == "it ends the run: SystemExit: out of paper"
 
 
 # -- mistakes --------------------------------------------------------------------------------------------------------

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from redis_acker import Acker, LocalRunner, OutputCollector, Topology, TopologyBuilder, Tuple
+from redis_acker.driver.driver import DriverOptions
 from redis_acker.errors import BadTopology
 from redis_acker.spouts.iterable import IterableSpout
+from redis_acker.testing import simulated_acker
 from redis_acker.topology import local
-from redis_acker.topology.own_timeouts import OwnTimeouts
+from redis_acker.topology.local import OwnTimeouts
 from redis_acker.topology.runner import EXTENDS_PER_TIMEOUT
 from tests.backends import Servers, make_backend
 from tests.topology.parts import NO_PAUSE, ONE_ATTEMPT, Does, Note, Relay, Shared, Watcher
@@ -52,8 +54,8 @@ def test_a_bolt_that_hangs_is_named_and_replaced_after_the_timeout_of_its_topolo
         assert runner.wait_until_idle(timeout_s=60)
         gate.set()
     assert sorted(watcher.completed) == [0, 1, 2, 3, 4]
-    assert watcher.failed == [(1, "failed")]
-    assert patient_acker.stats().spouts[0].timeout == 0
+    assert watcher.failed == [(1, "timeout")]
+    assert patient_acker.stats().spouts[0].timeout == 1
 
 
 def test_a_tuple_that_is_forgotten_fails_naming_the_bolt(patient_acker: Acker) -> None:
@@ -65,7 +67,7 @@ def test_a_tuple_that_is_forgotten_fails_naming_the_bolt(patient_acker: Acker) -
     for letter in watcher.letters:
         [attempt] = letter.history
         assert attempt.component == "bolt"
-        words = r"timed out, the topology allows 0\.4 s: bolt was given it .* s ago and has neither acked nor failed it"
+        words = r"the topology allows 0\.4 s: bolt was given it .* s ago and has neither acked nor failed it"
         assert re.fullmatch(words, attempt.error)
 
 
@@ -112,6 +114,19 @@ def test_a_tuple_that_its_bolt_holds_and_extends_does_not_time_out(
         collector.ack(tup)
         assert runner.wait_until_idle(timeout_s=60)
     assert (list(watcher.completed), watcher.failed) == ([0], [])
+
+
+def test_what_an_earlier_run_left_is_tried_again_after_the_timeout_of_the_topology_which_is_no_attempt() -> None:
+    watcher = Watcher()
+    options = DriverOptions(retries=ONE_ATTEMPT, observer=watcher)
+    with simulated_acker(timeout_ms=600_000) as (acker, time):
+        for _ in range(3):
+            with LocalRunner(hasty(Does(lambda out, tup: None)), acker, **options):
+                time.advance(TIMEOUT_MS / 2000)
+        with LocalRunner(hasty(Relay()), acker, **options) as runner:
+            assert runner.wait_until_idle()
+        assert time.elapsed_s < 10
+    assert (sorted(watcher.completed), watcher.failed, watcher.letters) == ([0, 1, 2, 3, 4], [], [])
 
 
 def test_a_timeout_longer_than_that_of_the_namespace_is_refused(patient_acker: Acker) -> None:

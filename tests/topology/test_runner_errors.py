@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pytest
 
@@ -281,6 +283,11 @@ def test_waiting_gives_up_after_a_while(store: Store) -> None:
         assert runner.wait_until_idle(timeout_s=0) is False
 
 
+def test_waiting_for_a_runner_that_was_not_started_is_refused() -> None:
+    with pytest.raises(BadInput, match="This runner was not started, so it never becomes idle"):
+        LocalRunner(topology([1], Relay()), None).wait_until_idle()
+
+
 def test_threads_are_named_after_what_they_run(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with LocalRunner(topology([1], Relay()), store.acker):
@@ -292,3 +299,21 @@ def test_threads_are_named_after_what_they_run(store: Store, caplog: pytest.LogC
 def test_a_misspelt_option_is_refused_by_its_name(made: Topology) -> None:
     with pytest.raises(TypeError, match=r"LocalRunner\(\) got an unexpected keyword argument 'max_pendin'"):
         LocalRunner(made, None, max_pendin=5)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"max_pending": "10"}, "max_pending must be a whole number from 1, not '10'"),
+        ({"max_pending": 2.5}, "max_pending must be a whole number from 1, not 2.5"),
+        ({"max_pending": True}, "max_pending must be a whole number from 1, not True"),
+        ({"max_pending": None}, "max_pending must be a whole number from 1, not None"),
+        ({"lease_ms": 0}, "lease_ms must be a whole number from 1, not 0"),
+        ({"own_timeout_ms": -1}, "own_timeout_ms must be a whole number from 1, not -1"),
+        ({"retries": 3}, "retries is a RetryPolicy and observer an Observer, not 3 and None"),
+        ({"observer": "me"}, "retries is a RetryPolicy and observer an Observer, not None and 'me'"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_before_anything_starts(options: Any, text: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(text)):
+        LocalRunner(topology([1]), None, **options)

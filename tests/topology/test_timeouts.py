@@ -11,7 +11,7 @@ import pytest
 
 from redis_acker import LocalRunner, Message, OutputCollector, RetryPolicy, Tuple
 from redis_acker.store.message_ids import MessageId
-from redis_acker.topology.held import CLEAN_AFTER, HELD_LIMIT, HeldTuples
+from redis_acker.topology.task_queue import CLEAN_AFTER, HELD_LIMIT, HeldTuples
 from tests.components.desk import tuple_of
 from tests.components.store import TICK_MS, Store
 from tests.topology.parts import ONE_ATTEMPT, Does, ListSpout, Raises, Relay, Watcher, topology

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
+from math import inf
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from redis_acker import Acker, BasicBolt, LocalRunner, Message, OutputCollector,
 from redis_acker.components.component import ComponentCounters
 from redis_acker.driver import driver
 from redis_acker.errors import ServerUnavailable
+from redis_acker.testing import SimulatedTime, simulated_acker
 from tests.backends import Servers, make_backend
 from tests.components.store import Store
 from tests.topology.parts import NO_PAUSE, ONE_ATTEMPT, Does, ListSpout, Note, Relay, Watcher, topology
@@ -98,6 +100,26 @@ def test_a_bolt_that_hangs_in_prepare_is_named_and_nothing_is_lost(
         gate.set()
         assert runner.wait_until_idle(timeout_s=60)
     assert (sorted(watcher.completed), watcher.failed) == ([0, 1], [])
+
+
+def test_every_copy_that_hangs_in_prepare_is_logged_and_named_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    class SlowThenHangs(BasicBolt):
+        def __init__(self, time: SimulatedTime) -> None:
+            self._time = time
+
+        def prepare(self, context: object, collector: OutputCollector) -> None:
+            self._time.sleep(100)
+
+        def process(self, tup: Tuple, emit: Callable[..., None]) -> None:
+            self._time.sleep(inf)
+
+    with simulated_acker() as (acker, time):
+        runner = LocalRunner(topology([1], SlowThenHangs(time)), acker, retries=ONE_ATTEMPT).start()
+        time.advance(200)
+        assert not runner.stop(timeout_s=1)
+        time.advance(100)
+    assert caplog.text.count("Bolt bolt0/0 is in prepare() for") == 2
+    assert "bolt0/0 does not end within 1 s and is left behind: it has been in prepare() for" in caplog.text
 
 
 def test_a_copy_that_was_given_up_changes_nothing_when_it_comes_back(acker: Acker) -> None:

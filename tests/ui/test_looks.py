@@ -61,6 +61,7 @@ def test_a_store_that_is_away_is_said_and_the_page_comes_back_by_itself(
     expect(banner).to_contain_text("The store is away since")
     expect(page.page.locator('[data-part="state"]')).to_have_text("store away")
     expect(page.tile("pending")).to_have_text("7")
+    expect(page.page.get_by_text("is not known while the store is away")).to_be_visible()
     server.restart()
     expect(page.page.locator('[data-part="state"]')).to_have_text("live")
     expect(banner).to_be_hidden()

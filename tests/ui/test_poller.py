@@ -41,6 +41,44 @@ def test_a_reading_has_what_happened_since_the_last(server: Server) -> None:
         poller.stop()
 
 
+def test_an_error_of_any_kind_is_said_and_the_next_reading_works(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    trouble: list[Exception] = []
+
+    with Acker(server.url) as acker:
+
+        def open_acker() -> Acker:
+            if trouble:
+                raise trouble[0]
+            return acker
+
+        poller = Poller(open_acker, every_s=0.02).start()
+        wait_until(lambda: poller.reading.view)
+        trouble.append(SystemError("bad argument to internal function"))
+        wait_until(lambda: poller.reading.away == "SystemError: bad argument to internal function")
+        number = poller.reading.number
+        wait_until(lambda: poller.reading.number > number + 2)
+        trouble.clear()
+        wait_until(lambda: poller.reading.away is None)
+        poller.stop()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "The store cannot be read: SystemError: bad argument to internal function"
+    ]
+
+
+def test_a_store_that_lost_its_data_is_not_taken_for_a_quiet_one(server: Server) -> None:
+    with Acker(server.url) as acker, server.client() as client:
+        acker.init(acker.allocate("orders", 5), new_edges(5))
+        poller = Poller(lambda: acker, every_s=0.02).start()
+        wait_until(lambda: poller.reading.view)
+        client.flushall()
+        wait_until(lambda: "does not exist any more" in (poller.reading.away or ""))
+        acker.init(acker.allocate("orders", 3), new_edges(3))
+        wait_until(lambda: poller.reading.view and poller.reading.view.pending == 3)
+        poller.stop()
+
+
 def test_a_store_that_is_away_is_said_and_comes_back_by_itself(server: Server) -> None:
     with Acker(server.url, retry_for_s=0.1) as acker:
         acker.init(acker.allocate("orders", 5), new_edges(5))
@@ -155,5 +193,5 @@ def test_only_the_token_gives_the_right_to_act(monkeypatch: pytest.MonkeyPatch) 
         rights = Rights(token)
         return [await rights.knows(one) for one in tries]
 
-    assert asyncio.run(tried("secret", "", "secre", "secret", "sécret")) == [False, False, True, False]
+    assert asyncio.run(tried("secret", "", "secre", "secret", "sécret", "\ud800")) == [False, False, True, False, False]
     assert asyncio.run(tried(None, "", "None")) == [False, False]

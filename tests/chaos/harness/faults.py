@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from time import sleep
 
 import redis
 
+from tests.chaos.harness.journal import read
+from tests.chaos.harness.roots import TIMEOUT_MS
 from tests.chaos.harness.world import World
 from tests.servers import Cluster, Server
 from tests.slots import Mover
+from tests.spark.processes import command_line, descendants
 from tests.waiting import wait_until
 
 Fault = Callable[[World], None]
@@ -47,6 +51,13 @@ def cut_aof(world: World) -> None:
     size = file.stat().st_size
     os.truncate(file, max(0, size - world.rng.randrange(1, 200_000)))
     server.restart()
+
+
+def step_clock(world: World) -> None:
+    """The clock of the server is set, forward or back, by more or less than a timeout."""
+    seconds = world.rng.uniform(-3, 3) * TIMEOUT_MS / 1000
+    for server in world.servers:
+        Path(server.directory, "clock").write_text(f"{seconds:+.3f}")
 
 
 def kill_connections(world: World) -> None:
@@ -115,10 +126,65 @@ def kill_rotator(world: World) -> None:
 def stop_process(world: World) -> None:
     """SIGSTOP, for longer than its lease and its timeouts may be."""
     process = world.processes[world.rng.choice(sorted(world.processes))]
+    _signal(process.pid, signal.SIGSTOP)
+    sleep(world.rng.uniform(0.2, 1.5))
+    _signal(process.pid, signal.SIGCONT)
+
+
+def kill_spark_driver(world: World) -> None:
+    """Once it has brought about something; it needs some seconds to start."""
+    _wait_for_work(world)
+    world.processes["spark"].stop()
+
+
+def kill_executor(world: World) -> None:
+    _kill_of_spark(world, "CoarseGrainedExecutorBackend")
+
+
+def kill_python_worker(world: World) -> None:
+    _kill_of_spark(world, "pyspark.daemon")
+
+
+def _kill_of_spark(world: World, what: str) -> None:
+    _wait_for_work(world)
+    if found := [pid for pid in descendants(world.processes["spark"].pid) if _is_running(pid, what)]:
+        _signal(world.rng.choice(found), signal.SIGKILL)
+
+
+def _is_running(pid: int, what: str) -> bool:
+    return any(what in word for word in command_line(pid))
+
+
+def _wait_for_work(world: World) -> None:
+    """Until the sink is at work again, or all is done."""
+    count = sum(1 for what, *_ in read(world.folder / "told") if what == "sunk")
+    with contextlib.suppress(AssertionError):
+        wait_until(
+            lambda: world.is_done() or sum(1 for what, *_ in read(world.folder / "told") if what == "sunk") > count, 60
+        )
+
+
+def leave_zombies(world: World) -> None:
+    """All workers sleep, for so long that what they have in their hands is taken over by those that come for some of
+    them, which are killed. The others wake up while these work."""
+    workers = [name for name in world.processes if name.startswith("worker") and not world.has_ended(name)]
+    killed = workers[: len(workers) // 2]
+    for name in workers:
+        _signal(world.processes[name].pid, signal.SIGSTOP)
+    sleep(TIMEOUT_MS / 2000 + 0.1)
+    for name in killed:
+        world.processes[name].stop()
+    killed_s = time.time()
+    world.revive()
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: any(what == "init" and at_s > killed_s for what, at_s, _ in read(world.folder / "told")), 10)
+    for name in workers:
+        _signal(world.processes[name].pid, signal.SIGCONT)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(process.pid, signal.SIGSTOP)
-        sleep(world.rng.uniform(0.2, 1.5))
-        os.kill(process.pid, signal.SIGCONT)
+        os.kill(pid, number)
 
 
 def write_junk(world: World) -> None:
@@ -147,15 +213,30 @@ def restart_node(world: World) -> None:
     server.kill()
     sleep(2.5)
     server.restart()
-    with world.client(server) as client:
-        wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok", 30)
+    _wait_for_cluster(world)
 
 
 def move_slot(world: World) -> None:
     """A shard moves to another node while calls for it come in."""
+    _wait_for_cluster(world)
     mover = Mover(Cluster(world.servers), world.acker.shards.keys[world.rng.randrange(4)].meta)
     mover.begin()
-    for _ in mover.move_keys():
-        pass
+    is_moved = False
+    while not is_moved:
+        try:
+            for _ in mover.move_keys():
+                pass
+            is_moved = True
+        except redis.ResponseError as error:
+            if "CLUSTERDOWN" not in str(error):
+                raise
+            _wait_for_cluster(world)  # on a busy machine nodes take each other for dead
     mover.end()
     mover.close()
+
+
+def _wait_for_cluster(world: World) -> None:
+    """Until all nodes see all others."""
+    for server in world.servers:
+        with world.client(server) as client:
+            wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok", 60)

@@ -15,11 +15,11 @@ from typing import Any
 import redis
 
 from redis_acker import Acker
-from tests.chaos.harness import pipeline, roots
-from tests.chaos.workers import Process
+from tests.chaos.harness import operator, pipeline, roots, spark, tasks
+from tests.chaos.workers import Process, QuickProcess
 from tests.proxy import CuttingProxy
 from tests.sentinels import SentinelSet, start_sentinel
-from tests.servers import Cluster, Server, start_cluster, start_server
+from tests.servers import Cluster, Server, start_cluster, start_server, start_server_with_clock
 
 Task = Callable[[], Process]
 
@@ -40,9 +40,16 @@ class World:
         self.proxy: CuttingProxy | None = None
         self.url = self._url()
         self.acker: Acker = roots.open_acker(self.direct_url, self.namespace)
-        self._tasks = (
-            self._roots_tasks(seed, bug, per_s) if load == "roots" else self._pipeline_tasks(seed, bug, messages)
-        )
+        if load == "roots":
+            self._tasks = self._roots_tasks(seed, bug, per_s)
+        elif load == "operator":
+            self._tasks = self._operator_tasks(seed, bug)
+        elif load == "spark":
+            self._tasks = self._spark_tasks(bug, messages)
+        elif load == "tasks":
+            self._tasks = self._task_tasks(seed, bug, messages)
+        else:
+            self._tasks = self._pipeline_tasks(seed, bug, messages)
         self.processes = {name: start() for name, start in self._tasks.items()}
 
     # -- servers ---------------------------------------------------------------------------------------------------
@@ -57,8 +64,11 @@ class World:
             found = start_sentinel()
             self._sets.append(found)
             return [found.master, found.replica]
-        kind, _, durability = store.partition(" ")
-        server = start_server(kind, *(CUT_AOF if durability == "everysec" else AOF))
+        kind, _, way = store.partition(" ")
+        if way == "with a clock":
+            server = start_server_with_clock(kind, *AOF)
+        else:
+            server = start_server(kind, *(CUT_AOF if way == "everysec" else AOF))
         self._sets.append(server)
         return [server]
 
@@ -83,8 +93,33 @@ class World:
 
     def _roots_tasks(self, seed: int, bug: str, per_s: float) -> dict[str, Task]:
         place = self.url, self.namespace, self.folder
+        senders = {f"sender {n}": partial(Process, roots.send, *place, seed + n, bug, per_s) for n in range(2)}
+        return {**senders, **self._store_tasks(bug)}
+
+    def _operator_tasks(self, seed: int, bug: str) -> dict[str, Task]:
+        place = self.url, self.namespace, self.folder
         return {
-            **{f"sender {n}": partial(Process, roots.send, *place, seed + n, bug, per_s) for n in range(2)},
+            "sender": partial(QuickProcess, operator.send, *place, seed, bug),
+            **{f"operator {n}": partial(QuickProcess, operator.operate, *place, f"file{n}", bug) for n in range(2)},
+            "rotator": partial(Process, roots.rotate, *place, bug),
+        }
+
+    def _spark_tasks(self, bug: str, messages: int) -> dict[str, Task]:
+        (self.folder / "count").write_text(str(messages // 4))  # Spark needs most of the time to start
+        place = self.url, self.namespace, self.folder
+        return {
+            "spark": partial(Process, spark.run, *place, bug),
+            "rotator": partial(Process, roots.rotate, *place, bug),
+        }
+
+    def _task_tasks(self, seed: int, bug: str, messages: int) -> dict[str, Task]:
+        tasks.start_run(self.acker, self.folder, messages)
+        start = partial(QuickProcess, tasks.work, self.url, self.namespace, self.folder, seed, bug)
+        return {**{f"worker {n}": start for n in range(6)}, **self._store_tasks(bug)}
+
+    def _store_tasks(self, bug: str) -> dict[str, Task]:
+        place = self.url, self.namespace, self.folder
+        return {
             **{f"rotator {n}": partial(Process, roots.rotate, *place, bug) for n in range(2)},
             "reader": partial(Process, roots.read_events, *place, bug),
         }
@@ -96,17 +131,18 @@ class World:
         return {"pipeline 1": run, "pipeline 2": run} if self.load == "two pipelines" else {"pipeline 1": run}
 
     def revive(self) -> None:
-        """Starts again what was killed. A pipeline that has ended is done."""
+        """Starts again what was killed. A pipeline or a worker that has ended is done."""
         for name, process in self.processes.items():
             if not process.is_alive() and not self.has_ended(name):
                 self.processes[name] = self._tasks[name]()
 
     def has_ended(self, name: str) -> bool:
-        return name.startswith("pipeline") and self.processes[name].exit_code() == 0
+        return name.startswith(("pipeline", "worker", "spark")) and self.processes[name].exit_code() == 0
 
     def is_done(self) -> bool:
-        """Whether the pipelines have done all; a load of roots ends when it is told to."""
-        return all(map(self.has_ended, self.processes))
+        """Whether pipelines or workers have done all; a load of roots ends when it is told to."""
+        at_work = [name for name in self.processes if not name.startswith(("rotator", "reader"))]
+        return all(map(self.has_ended, at_work)) and bool(at_work)
 
     def stop(self) -> None:
         for process in self.processes.values():

@@ -63,6 +63,17 @@ def test_an_executor_cannot_change_settings_or_the_clock_of_rotation(house: Hous
     assert acker.shards.ask(0, "HGETALL", meta) == before
 
 
+def test_an_executor_cannot_bring_a_script_of_its_own(house: House) -> None:
+    for command in (
+        ("SCRIPT", "LOAD", "while true do end"),
+        ("EVAL", "return 1", 0),
+        ("EVAL_RO", "return 1", 0),
+        ("SCRIPT", "FLUSH"),
+        ("FUNCTION", "LOAD", "#!lua name=x\nredis.register_function('x', function() end)"),
+    ):
+        assert_refused(house, "executor", *command)
+
+
 def test_an_executor_cannot_use_other_scripts_for_it(house: House, acker: Acker) -> None:
     house.shop.succeed("scripts", "load")
     keys = acker.shards.keys[0]

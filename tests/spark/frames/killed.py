@@ -106,11 +106,16 @@ def tracked_files(spark: SparkSession, acker: Acker, directory: Path, **options:
 
 
 def kill_in_the_middle(
-    acker: Acker, directory: Path, conf: Mapping[str, str] | None = None, *, holds: Hold = "in sink"
+    acker: Acker,
+    directory: Path,
+    conf: Mapping[str, str] | None = None,
+    *,
+    holds: Hold = "in sink",
+    resume: bool | str = True,
 ) -> None:
     """A run whose driver is killed when each core is in its third batch. Its lease is ended, as by time."""
     where = {"url": acker.urls, "namespace": acker.namespace, "directory": str(directory)}
-    arguments = {**where, "conf": dict(conf or {}), "holds": holds}
+    arguments = {**where, "conf": dict(conf or {}), "holds": holds, "resume": resume}
     driver = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.frames.killed", json.dumps(arguments)],
         cwd=ROOT,
@@ -127,13 +132,13 @@ def kill_in_the_middle(
     acker.shards.ask(0, "DEL", acker.shards.keys[0].lease(acker.spout_number(SPOUT)))
 
 
-def main(url: list[str], namespace: str, directory: str, conf: dict[str, str], holds: Hold) -> None:
+def main(url: list[str], namespace: str, directory: str, conf: dict[str, str], holds: Hold, resume: bool | str) -> None:
     builder = SparkSession.builder.master(f"local[{CORES},2]")
     for name, value in {**SMALL, **conf}.items():
         builder = builder.config(name, value)
     with Acker(url, namespace=namespace) as acker:
         job = Job(directory, fails=True, holds=holds)
-        job.run(tracked_files(builder.getOrCreate(), acker, Path(directory) / "in"))
+        job.run(tracked_files(builder.getOrCreate(), acker, Path(directory) / "in", resume=resume))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from spark_integration.runs import pending, shuffled
 from spark_integration.runs.books import Books
 from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.shuffled import MessagesInRun
-from spark_integration.runs.tracking import COLUMN
+from spark_integration.runs.tracking import COLUMN, ID
 from spark_integration.workers import StoreAddress
 from tests.spark.frames.tasks import key_of
 
@@ -32,7 +32,7 @@ Partition = Sequence[pa.RecordBatch]
 def batch_of(numbers: Sequence[int]) -> pa.RecordBatch:
     """Keys and ids as a worker gets them."""
     keys, ids = pa.array(list(map(key_of, numbers)), type=pa.int64()), pa.array(list(numbers), type=pa.int64())
-    return pa.RecordBatch.from_arrays([pa.StructArray.from_arrays([keys, ids], names=["key", "id"])], names=[COLUMN])
+    return pa.RecordBatch.from_arrays([keys, ids], names=[COLUMN, ID])
 
 
 def batches_of(*counts: int) -> list[pa.RecordBatch]:

@@ -69,7 +69,7 @@ def test_a_tracked_job_over_spark_connect(servers: Servers, namespace: str) -> N
     assert failed == sorted({*(f"m{i}" for i in range(0, 100, 10)), *(f"m{i}" for i in range(25, 30))})
     assert counted == 85
     assert refused.startswith(
-        "Over Spark Connect to_df() and resume() track at most 10 messages, and these are 100: split"
+        "Over Spark Connect to_df(), and track(anchors=) with a shuffle, take at most 10 rows, and these are 100: split"
     )
     assert handed_over == 3
     assert completed == [90, 90]  # where rows stay in the job there is no limit, with a shuffle or without

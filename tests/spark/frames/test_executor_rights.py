@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from redis_acker import Acker
 from redis_acker.errors import BadInput
+from redis_acker.store.progress import RunAbout, RunProgress
 from redis_acker.store.roles import role
 from spark_integration import track
 from spark_integration.errors import StoreOutOfReach
@@ -50,6 +51,14 @@ def test_workers_fail_rows_as_a_user_of_their_own(spark: SparkSession, url: str,
         tracked = track(spark.range(100), acker=acker, spout="orders", message_id="id")
         rows, summary = tracked.map(refuse, "id long", name="check").collect()
         assert (len(rows), summary.completed, summary.failed) == (99, 99, 1)
+
+
+def test_an_executor_reads_the_keys_of_what_is_done(url: str, namespace: str) -> None:
+    with Acker(url, namespace=namespace) as acker:
+        number = acker.spout_number("orders")
+        RunProgress(acker, number).start("run", RunAbout("orders", 0, "", 0, "", ""), keeps_keys=True)
+        with Acker(as_executor(url, namespace), namespace=namespace, create=False) as executor:
+            assert list(RunProgress(executor, number).done_keys()) == []
 
 
 def test_a_wrong_password_of_the_executors_is_theirs_alone(spark: SparkSession, url: str, namespace: str) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from redis_acker import Acker, Anchors, Rotator
-from spark_integration import BadFrame, resume, track
+from spark_integration import BadFrame, track
 from tests.spark.frames.books import books
 from tests.spark.frames.conftest import MakeFrame
 
@@ -48,10 +48,10 @@ def test_another_application_goes_on_with_them(
     between = spark.read.parquet(str(tmp_path / "between"))
     assert books(acker) == (20, 0, 0, 20)
 
-    summary = sink(resume(between.where("part = 1"), acker=acker, name="second"))
+    summary = sink(track(between.where("part = 1"), anchors="anchors", acker=acker, name="second"))
     assert (summary.tracked, summary.completed, books(acker)) == (20, 20, (20, 0, 0, 20))
 
-    sink(resume(between.where("part > 1"), acker=acker, name="second"))
+    sink(track(between.where("part > 1"), anchors="anchors", acker=acker, name="second"))
     assert books(acker) == (20, 20, 0, 0)
 
 
@@ -63,10 +63,10 @@ def test_the_second_application_may_be_run_again(
     between = spark.read.parquet(str(tmp_path / "b"))
 
     for _ in range(2):
-        sink(resume(between.where("part = 1").repartition(3), acker=acker, name="second"))
+        sink(track(between.where("part = 1").repartition(3), anchors="anchors", acker=acker, name="second"))
     assert books(acker) == (10, 0, 0, 10)
 
-    sink(resume(between.where("part = 2"), acker=acker, name="second"))
+    sink(track(between.where("part = 2"), anchors="anchors", acker=acker, name="second"))
     assert books(acker) == (10, 10, 0, 0)
 
 
@@ -77,7 +77,7 @@ def test_what_fails_in_the_second_application_fails_the_message(tracked: MakeFra
         return Row(row.number)
 
     frame = tracked(10).to_df().localCheckpoint()
-    summary = sink(resume(frame, acker=acker, name="second").map(fail, "number long", name="strict"))
+    summary = sink(track(frame, anchors="anchors", acker=acker, name="second").map(fail, "number long", name="strict"))
 
     [failure] = summary.failures
     assert (failure.step, failure.error, summary.completed) == ("strict", "ValueError: four", 9)
@@ -93,11 +93,11 @@ def test_three_applications_in_a_row(tracked: MakeFrame, acker: Acker, spark: Sp
         return [row, row]
 
     first = tracked(10).flat_map(twice, "id string, number long").to_df().localCheckpoint()
-    second = resume(first, acker=acker, name="second").flat_map(twice, "id string, number long")
+    second = track(first, anchors="anchors", acker=acker, name="second").flat_map(twice, "id string, number long")
     between = second.to_df().localCheckpoint()
     assert (between.count(), books(acker)) == (40, (10, 0, 0, 10))
 
-    assert sink(resume(between, acker=acker, name="third")).completed == 40
+    assert sink(track(between, anchors="anchors", acker=acker, name="third")).completed == 40
     assert books(acker) == (10, 10, 0, 0)
 
 

@@ -282,6 +282,22 @@ def test_roots_that_a_portion_had_before_are_failed_by_the_next_driver(job: Job,
     assert attempts(job) == {}
 
 
+def test_what_timed_out_before_a_failed_run_came_to_fail_it_is_no_attempt(job: Job, clock: Clock) -> None:
+    run = job.messages(batches_of(30))
+    run.take_lease()
+    run.make_pending()
+    run.fail_keys({cause(): keys_of(7)})
+    for _ in range(4):
+        clock.advance(TIMEOUT_MS // 2)
+        Rotator(job.acker).once()
+
+    run.fail("the job was cancelled")
+    run.close()
+
+    assert books(job.acker) == (30, 0, 30, 0)
+    assert attempts(job) == {7: 1}
+
+
 def test_what_timed_out_after_the_driver_had_died_is_no_attempt(job: Job, clock: Clock) -> None:
     dead = job.messages(batches_of(30), run="dead")
     dead.take_lease()

@@ -16,6 +16,7 @@ from pyspark.sql import Row, SparkSession
 from redis_acker import Acker, DeadLetters
 from redis_acker.retries.book import RetryBook
 from spark_integration import TooManyFailures
+from spark_integration.frames import fused
 from spark_integration.runs import watch
 from tests.backends import Servers
 from tests.spark.frames.books import books
@@ -35,6 +36,8 @@ from tests.spark.frames.killed import (
     write_files,
 )
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.full
 
 #: Each of the files that the dead run was at has one, and it is among those that are done.
 FAILED = 2
@@ -76,6 +79,16 @@ def test_the_next_run_goes_on(
     assert len(DeadLetters(acker, spout=SPOUT)) == 0
     assert keys_of_runs(acker, servers) == []
     assert Job(str(killed)).run(tracked_files(spark, acker, killed / "in")).completed_before == 0
+
+
+def test_the_next_run_says_how_many_there_are_in_all_if_that_is_known(
+    killed: Path, acker: Acker, spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "known_count", lambda frame: ROWS)  # as of other files than these
+
+    Job(str(killed)).run(tracked_files(spark, acker, killed / "in"))
+
+    assert f"{DONE - FAILED} of {ROWS} messages of spout numbers were completed by the run of " in caplog.text
 
 
 @pytest.mark.parametrize("holds", ["before ack", "after ack"])

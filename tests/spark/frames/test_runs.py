@@ -13,7 +13,7 @@ from redis_acker import Acker, DeadLetters, RetryPolicy
 from redis_acker.errors import AckerError, SpoutTaken, StoreLost
 from redis_acker.retries.book import RetryBook
 from redis_acker.store.lease import Lease
-from spark_integration import JobFailed, TooManyFailures, resume, track
+from spark_integration import JobFailed, TooManyFailures, track
 from spark_integration.runs import messages, shuffled, spout, tally, watch
 from tests.backends import Servers
 from tests.spark.frames.books import books
@@ -129,7 +129,7 @@ def test_failures_are_counted_to_the_last(tracked: MakeFrame, acker: Acker) -> N
 def test_failed_deliveries_are_counted_too(tracked: MakeFrame, acker: Acker) -> None:
     handed_over = tracked(6).to_df().localCheckpoint()
     with pytest.raises(TooManyFailures, match="2 messages have failed, and this run allows 1"):
-        _run(resume(handed_over, acker=acker, name="next", max_failures=1).map(fail_thirds, SCHEMA))
+        _run(track(handed_over, anchors="anchors", acker=acker, name="next", max_failures=1).map(fail_thirds, SCHEMA))
 
 
 def test_a_run_ends_though_spark_is_gone(
@@ -342,7 +342,7 @@ def test_progress_is_shown_if_asked_for_and_wiped_at_the_end(
     shown = capsys.readouterr().err
     _run(tracked(9).map(slow, SCHEMA))
 
-    assert re.search(r"numbers: [1-9]\d* completed, \d+ failed, .*/s, \d+ s", shown)
+    assert re.search(r"numbers: (\[.*\] \d+%, )?[1-9]\d* completed, \d+ failed, .*/s, \d+ s", shown)
     assert shown.endswith("\r\033[K")
     assert capsys.readouterr().err == ""  # no terminal, and nothing was asked for
 

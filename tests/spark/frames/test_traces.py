@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from redis_acker import Acker, Anchors, new_edges
-from spark_integration import resume, track
+from spark_integration import track
 from spark_integration.errors import JobFailed
 from spark_integration.runs.tracking import MOST_TRACED
 from tests.spans import Spans, attribute, is_failed, spans
@@ -93,9 +93,9 @@ def test_a_message_that_came_with_a_trace_stays_in_it_through_two_more_jobs(
     ]
     received = spark.createDataFrame(rows, "number long, anchors binary").repartition(2)
 
-    second = resume(received, acker=acker, name="second", stable_source=True).to_df()
+    second = track(received, anchors="anchors", acker=acker, name="second", stable_source=True).to_df()
     kept = spark.createDataFrame(second.collect(), second.schema)
-    third = resume(kept, acker=acker, name="third", stable_source=True)
+    third = track(kept, anchors="anchors", acker=acker, name="third", stable_source=True)
     third.map(fail_from(1), "number long").sink(lambda batch: None)
 
     trace_id = int.from_bytes(TRACE[:16], "big")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from redis_acker import BasicBolt, Bolt, FailedTuple, OutputCollector, TaskContext, Tuple
+from spark_integration.topologies.runner import SparkRunner
 from tests.spark.topologies.conftest import Bench
-from tests.spark.topologies.parts import Calls, Note, Notebook, Relay, chain
+from tests.spark.topologies.parts import Calls, Note, Notebook, Relay, chain, die
 from tests.unprintable import StrictHandler, Unprintable
 
 
@@ -185,3 +186,25 @@ def test_a_message_that_cannot_be_pickled_is_dead_at_once(bench: Bench) -> None:
     assert sorted(bench.completed) == [0, 2]
     assert (letter.message_id, len(letter.history), letter.fatal) == (1, 1, True)
     assert letter.history[-1].component == "source"
+
+
+class DiesOf(BasicBolt):
+    """Kills its worker when it meets a negative value."""
+
+    fields = ("value",)
+
+    def process(self, tup: Tuple, emit: Callable[..., None]) -> None:
+        if tup["value"] < 0:
+            die()
+        emit(tup["value"])
+
+
+def test_with_tracking_off_a_micro_batch_whose_job_fails_twice_is_dropped_and_logged(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its messages counted as done when they were emitted, as in Storm without ackers."""
+    with SparkRunner(chain([-1], DiesOf(), Note(bench.notebook)), None, bench.spark) as runner:
+        assert runner.wait_until_idle(timeout_s=180)
+
+    assert "A micro-batch of 1 deliveries is given up" in caplog.text
+    assert bench.notebook.read() == []

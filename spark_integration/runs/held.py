@@ -1,0 +1,28 @@
+"""What a run does not have for itself when it is one of many of a stream: the stream holds the spout, and counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redis_acker.store.progress import RunProgress
+from spark_integration.runs.spout import RunSpout
+from spark_integration.runs.tally import Tally
+
+
+@dataclass(frozen=True)
+class Held:
+    """A spout that is held over many runs. Their progress stays until whoever holds it drops it."""
+
+    spout: RunSpout
+    tally: Tally
+    progress: RunProgress
+    input: str
+    """Names the input of the run: a run that died is continued if it had the same."""
+    pace: str
+    """Under which workers remember how long a row takes."""
+    rows: str = ""
+    """Under which name workers keep the rows of messages that fail; empty: they are kept already."""
+    tells_ids: bool = False
+    """Whether completions say which messages they are of."""
+    is_replay: bool = False
+    """All messages have failed before."""

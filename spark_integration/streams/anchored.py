@@ -1,0 +1,71 @@
+"""A query over rows that another application handed over: each micro-batch is a job that acks them by their edges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from redis_acker import Acker
+from spark_integration.frames.frame import TrackedFrame, track
+from spark_integration.runs.summary import Summary
+from spark_integration.streams.counters import StreamCounters
+from spark_integration.streams.running import TrackedQuery
+
+
+@dataclass(frozen=True)
+class AnchoredPlan:
+    """What track_stream(anchors=) was told, and what is done with each micro-batch."""
+
+    frame: DataFrame
+    acker: Acker
+    name: str
+    anchors: str
+    options: dict[str, Any]
+    """Of track()."""
+    run: Callable[[TrackedFrame], Summary] = field(repr=False, default=lambda frame: frame.sink(lambda batch: None))
+
+    is_fused: bool = True
+    """Whether tasks keep the books."""
+
+    def tracked(self, frame: DataFrame) -> TrackedFrame:
+        options = {"progress": False, **self.options}
+        return track(frame, acker=self.acker, name=self.name, anchors=self.anchors, **options)
+
+    def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> AnchoredQuery:
+        return AnchoredQuery(self).start(checkpoint, trigger, takes_over=takes_over)
+
+
+class AnchoredQuery(TrackedQuery):
+    """It keeps no books of its own: what was acked is known by its edges, so a micro-batch that Spark brings again does
+    only what was not done. What fails comes again from the spout of its message."""
+
+    def __init__(self, plan: AnchoredPlan) -> None:
+        super().__init__(plan.acker, plan.name)
+        self._plan = plan
+        self._done = self._failed = 0
+
+    def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> AnchoredQuery:
+        self._start(self._plan.frame, checkpoint, trigger)
+        self._started()
+        return self
+
+    def __enter__(self) -> AnchoredQuery:
+        return self
+
+    @property
+    def counters(self) -> StreamCounters:
+        """Of rows, not messages."""
+        return StreamCounters(self._batches, self._messages, self._done, self._failed, 0, 0, 0, None, None)
+
+    def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        begin_s = time.monotonic()
+        found = self._plan.run(self._plan.tracked(batch))
+        self._done, self._failed = self._done + found.completed, self._failed + found.failed
+        self._count_batch(batch_id, found.tracked, begin_s)
+
+    def _look(self) -> None:
+        """There is nothing to look for: final events go to the spouts of the messages."""

@@ -1,0 +1,199 @@
+"""A tracked query while it runs: its micro-batches are runs, and a thread beside them brings failed messages again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from redis_acker import Acker
+from redis_acker.errors import AckerError
+from redis_acker.retries.policy import RetryPolicy
+from redis_acker.store.message_ids import MessageId
+from spark_integration.errors import JobFailed
+from spark_integration.frames.frame import TrackedFrame, track
+from spark_integration.runs.held import Held
+from spark_integration.runs.kept_rows import unpack_rows
+from spark_integration.runs.summary import Summary
+from spark_integration.streams.checkpoint import Checkpoint
+from spark_integration.streams.counters import StreamCounters
+from spark_integration.streams.retries import Retries
+from spark_integration.streams.running import LOOK_EVERY_S, TrackedQuery
+from spark_integration.streams.spout import Source, StreamSpout, StreamTally
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """What track_stream() was told, and what is done with each micro-batch."""
+
+    frame: DataFrame
+    acker: Acker
+    spout: str
+    message_id: str
+    retries: RetryPolicy
+    source: Source | None
+    max_waiting: int
+    stable_source: bool
+    """Whether a micro-batch has the same rows when it is read again."""
+    options: dict[str, Any]
+    """Of track()."""
+    hands_over: bool = False
+    """Whether rows leave for another application, which completes the messages."""
+    run: Callable[[TrackedFrame], Summary] = field(repr=False, default=lambda frame: frame.sink(lambda batch: None))
+    is_fused: bool = True
+    """Whether tasks keep the books."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of rows as they come in."""
+        return to_arrow_schema(self.frame.schema, timezone="UTC")
+
+    def id_in(self, payload: list[Any]) -> MessageId | None:
+        """The message id in a row that was kept."""
+        [found] = unpack_rows([payload], self.schema).column(self.message_id).to_pylist()
+        return found  # type: ignore[no-any-return]
+
+    def tracked(self, frame: DataFrame, held: Held, *, stable_source: bool) -> TrackedFrame:
+        """Rows as a tracked frame, whose run is one of the query."""
+        tracked = track(
+            frame,
+            acker=self.acker,
+            spout=self.spout,
+            message_id=self.message_id,
+            retries=self.retries,
+            progress=False,
+            stable_source=stable_source,
+            **self.options,
+        )
+        return tracked.held_by(held)
+
+    def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> MessageQuery:
+        return MessageQuery(self).start(checkpoint, trigger, takes_over=takes_over)
+
+
+class MessageQuery(TrackedQuery):
+    """A query over messages of its own. It holds the spout until it ends."""
+
+    def __init__(self, plan: StreamPlan) -> None:
+        super().__init__(plan.acker, plan.spout)
+        self._plan = plan
+        self._spout = StreamSpout(
+            plan.acker, plan.spout, plan.retries, plan.id_in, plan.source, keeps_all_rows=plan.hands_over
+        )
+        self._began_ms: int | None = None
+        self._tally = StreamTally(plan.acker, plan.spout, self._spout, lambda: self._began_ms)
+        self._retries = Retries(plan, self._spout, self._tally)
+
+    def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> MessageQuery:
+        self._spout.hold()
+        try:
+            self._checkpoint = Checkpoint(self._plan.acker, self._plan.spout, self._plan.message_id)
+            self._checkpoint.check(self._plan.frame.sparkSession, checkpoint, takes_over=takes_over)
+            self._start(self._plan.frame, checkpoint, trigger)
+            self._checkpoint.began(str(self.query.id))
+        except BaseException:
+            self._is_stopped = True
+            self._is_started.set()
+            if hasattr(self, "query"):
+                self.query.stop()
+            self._spout.let_go()
+            raise
+        self._started()
+        return self
+
+    def __enter__(self) -> MessageQuery:
+        return self
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._retries.cancel()
+        super().stop()
+
+    @property
+    def counters(self) -> StreamCounters:
+        spout, tally = self._spout, self._tally
+        return StreamCounters(
+            self._batches,
+            self._messages,
+            tally.completed,
+            spout.failed,
+            spout.retried,
+            spout.waiting,
+            spout.dead,
+            tally.latencies.percentile(0.5),
+            tally.latencies.percentile(0.99),
+        )
+
+    # -- micro-batches -------------------------------------------------------------------------------------------
+
+    def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        held = self._checkpoint.held(self._spout, self._tally, batch_id, tells_ids=self._plan.source is not None)
+        if self._checkpoint.is_finished(batch_id):
+            log.info("Micro-batch %d of spout %s was finished before.", batch_id, self._plan.spout)
+            self._clean_up(held)
+            return
+        self._wait_for_room()
+        if self._is_stopped:
+            raise JobFailed("The query was stopped before its micro-batch began.")
+        begin_s, self._began_ms = time.monotonic(), self._acker.shards.time_ms(0)
+        if not self._plan.is_fused:
+            batch = self._spout.without_strays(batch, self._plan.message_id)
+        tracked = self._plan.tracked(batch, held, stable_source=self._plan.stable_source)
+        rows = self._plan.run(tracked).tracked
+        self._retries.find_rows(tracked)
+        self._spout.bury_strays()
+        self._spout.renew_lease()
+        self._checkpoint.finish(batch_id)
+        self._clean_up(held)
+        self._began_ms = None
+        self._count_batch(batch_id, rows, begin_s)
+
+    def _clean_up(self, held: Held) -> None:
+        """Forgets how far the run of a micro-batch has come that is noted as finished."""
+        if not self._plan.hands_over:
+            self._acker.shards.failed_rows(self._spout.rows_name).delete()
+        held.progress.drop()
+
+    def _wait_for_room(self) -> None:
+        """Backpressure: a sink that refuses everything must not fill the store."""
+        said = False
+        while self._spout.waiting > self._plan.max_waiting and not self._stop.is_set() and not self._is_stopped:
+            if not said:
+                log.warning(
+                    "Spout %s: %s failed messages wait for another attempt, and the next micro-batch waits for them.",
+                    self._plan.spout,
+                    f"{self._spout.waiting:,}",
+                )
+                said = True
+            self._stop.wait(LOOK_EVERY_S)
+
+    # -- beside them ---------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Renews the lease, reads final events, and brings messages whose pause is over."""
+        self._spout.renew_lease()
+        self._tally.read()
+        self._spout.accept_requests()
+        self._retries.run_due()
+
+    def _leave(self) -> None:
+        super()._leave()
+        try:
+            self._tally.read()
+        except AckerError as error:
+            log.warning("Final events of spout %s are left for the next start: %s", self._plan.spout, error)
+        if waiting := self._spout.waiting:
+            log.warning(
+                "%s messages of spout %s wait for their next attempt: the next start brings them.",
+                f"{waiting:,}",
+                self._plan.spout,
+            )
+        self._spout.let_go()

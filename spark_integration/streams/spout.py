@@ -1,0 +1,324 @@
+"""The spout of a tracked query: held over all micro-batches, with the rows of messages that wait for a retry."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from redis_acker import Acker
+from redis_acker.errors import text_of
+from redis_acker.retries.book import DeadLetter, FailedAttempt, Request, Retry
+from redis_acker.retries.policy import RetryPolicy
+from redis_acker.store.message_ids import MAX_ID_BYTES, MessageId, id_from_text
+from redis_acker.store.streams import Completion
+from spark_integration.errors import SourceUnavailable
+from spark_integration.runs.kept_rows import bounded, pack_rows
+from spark_integration.runs.spout import RunSpout
+from spark_integration.runs.strays import LONG_ID, NO_ID, name_of, strays_of
+from spark_integration.runs.summary import FailedMessage
+from spark_integration.runs.tally import Tally
+from spark_integration.streams.counters import Latencies
+
+COMPONENT = "track_stream"
+"""What gives up messages that no step has seen."""
+
+_SHOWN_DEAD = 5
+
+_MOST_STRAYS = 10_000
+"""In one micro-batch of a job with a shuffle."""
+
+log = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """Where the messages of a stream come from, if it wants to know what became of them."""
+
+    def finish(self, message_ids: Sequence[MessageId]) -> None:
+        """These messages are complete, or dead. Called at least once for each, after its final event is stored."""
+
+
+class StreamSpout(RunSpout):
+    """Held by a query while it runs, so its runs neither take it nor give it back. A message that fails keeps its row
+    in the retry book until it is complete or dead."""
+
+    def __init__(
+        self,
+        acker: Acker,
+        name: str,
+        policy: RetryPolicy,
+        id_in: Callable[[list[Any]], MessageId | None],
+        source: Source | None,
+        *,
+        keeps_all_rows: bool,
+    ) -> None:
+        """id_in: finds the message id in a row that was kept. keeps_all_rows: workers keep the rows of all messages,
+        since they may fail when their run is over."""
+        self.rows_name = f"stream {acker.spout_number(name)}"
+        """Under which workers keep the rows of messages that fail."""
+        super().__init__(acker, name, policy, lambda: self.rows_name)
+        self._id_in, self._source, self._keeps_all_rows = id_in, source, keeps_all_rows
+        self._dead_ids: set[MessageId] = set()
+        self._in_flight: set[MessageId] = set()
+        """Messages in the retry book that another application is at work on."""
+        self.failed = self.dead = self.retried = 0
+
+    # -- holding it ----------------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Takes the spout for the query."""
+        super().take_lease()
+        self._retries = self._book.load(requests=False)  # these are accepted one by one
+        self._dead_ids = {id_from_text(name.decode()) for name, _ in self._acker.shards.dead(self.number).items()}
+        self.find_in_flight()
+
+    def let_go(self) -> None:
+        super().close()
+
+    def take_lease(self) -> None:
+        """A run of the query begins, and the query has the spout."""
+
+    def close(self) -> None:
+        """A run of the query ends, and the query keeps the spout."""
+
+    # -- final events --------------------------------------------------------------------------------------------
+
+    def note_failures(self, *, waiting: Iterable[tuple[int, int]] = ()) -> list[FailedMessage]:
+        with self.lock:
+            return super().note_failures(waiting=waiting)
+
+    def failed_before(self) -> dict[MessageId, int]:
+        with self.lock:
+            return super().failed_before()
+
+    def known_before(self) -> dict[MessageId, int]:
+        with self.lock:
+            return {**dict.fromkeys(self._dead_ids, 0), **self.failed_before()}
+
+    def completed(self, message_ids: Iterable[MessageId]) -> None:
+        done = list(message_ids)
+        self.forget(done)
+        if self._keeps_all_rows:
+            self._drop_rows(done)
+        if dead := self._dead_ids.intersection(done):
+            super().completed(dead)
+            self._dead_ids -= dead
+        self._tell(done)
+
+    def _note(self, failed: list[tuple[FailedMessage, int]]) -> None:
+        """Stores the attempts of failed messages with their rows, or their dead letters."""
+        ids = [one.message_id for one, _ in failed if one.message_id is not None]
+        self._in_flight.difference_update(ids)
+        rows = self._kept_rows([one for one in ids if self._retry_of(one).payload is None])
+        noted: dict[MessageId, Retry] = {}
+        letters: list[DeadLetter] = []
+        for one, at_ms in failed:
+            message_id = one.message_id
+            assert message_id is not None
+            row, is_lost = rows.get(message_id), False
+            if isinstance(row, str):  # why it was not kept
+                one, is_lost = replace(one, error=f"{one.error} ({row})"), True
+            retry = noted[message_id] = self._add_attempt(message_id, one, at_ms)
+            retry.payload = retry.payload if row is None or is_lost else row
+            if one.dead or is_lost:
+                letters.append(self._letter(message_id, retry, fatal=one.attempt < self._policy.max_attempts))
+        self._book.note(noted)
+        self._bury(letters)
+        self._drop_rows(rows)
+        self.failed += len(failed)
+
+    def _retry_of(self, message_id: MessageId) -> Retry:
+        return self._retries.get(message_id, Retry())
+
+    # -- giving up -----------------------------------------------------------------------------------------------
+
+    def give_up(self, message_id: MessageId, error: str, payload: Any = None) -> None:
+        """Makes a dead letter of a message of which an attempt cannot even begin."""
+        with self.lock:
+            retry = self._retry_of(message_id)
+            attempt = FailedAttempt(retry.attempt + 1, "failed", COMPONENT, error, self._acker.shards.time_ms(0))
+            known = Retry([*retry.history, attempt], payload=retry.payload if payload is None else payload)
+            self._bury([self._letter(message_id, known, fatal=True)])
+
+    def note_attempt(self, message_id: MessageId, error: str) -> None:
+        """Counts an attempt that failed together with its whole job."""
+        with self.lock:
+            attempt, now_ms = self._retry_of(message_id).attempt + 1, self._acker.shards.time_ms(0)
+            is_dead = self._is_last(attempt)
+            failed = FailedMessage(message_id, self._name, 0, attempt, "failed", COMPONENT, error, is_dead)
+            self._note([(failed, now_ms)])
+
+    def bury_strays(self) -> None:
+        """Makes dead letters of the rows that workers have set aside."""
+        strays = self._acker.shards.failed_rows(strays_of(self.rows_name))
+        for name, text in strays.items():
+            why, payload = json.loads(text)
+            known = isinstance(payload, list)
+            self.give_up(name.decode(), why if known else f"{why}; {payload}", payload if known else None)
+        strays.delete()
+
+    def without_strays(self, frame: DataFrame, message_id: str) -> DataFrame:
+        """For jobs in which no worker sees whole rows first: the rows that can be tracked. Of the others the first are
+        made dead letters."""
+        column = F.col(f"`{message_id}`")
+        is_text = frame.schema[message_id].dataType.typeName() in ("string", "binary")
+        fits = column.isNotNull() & (F.octet_length(column) <= MAX_ID_BYTES if is_text else F.lit(True))
+        strays = frame.where(~F.coalesce(fits, F.lit(False))).limit(_MOST_STRAYS).toArrow()
+        for text, one in zip(pack_rows(strays), strays.column(message_id).to_pylist(), strict=True):
+            payload = json.loads(bounded(text))
+            self.give_up(name_of(text), NO_ID if one is None else LONG_ID, payload if type(payload) is list else None)
+        return frame.where(fits)
+
+    def _letter(self, message_id: MessageId, retry: Retry, *, fatal: bool) -> DeadLetter:
+        return DeadLetter(message_id, self._name, list(retry.history), fatal, retry.payload)
+
+    def _bury(self, letters: list[DeadLetter]) -> None:
+        self._book.bury(*letters)
+        ids = [letter.message_id for letter in letters]
+        self.forget(ids)
+        self._dead_ids.update(ids)
+        self._tell(ids)
+        self.dead += len(ids)
+        for letter in letters[:_SHOWN_DEAD]:
+            last = letter.history[-1]
+            where = f"spout {self._name} is dead after {last.attempt} attempts"
+            log.error("Message %r of %s: %s", letter.message_id, where, last.error)
+        if len(letters) > _SHOWN_DEAD:
+            log.error("%d more messages of spout %s are dead.", len(letters) - _SHOWN_DEAD, self._name)
+
+    def _tell(self, message_ids: list[MessageId]) -> None:
+        if self._source and message_ids:
+            try:
+                self._source.finish(message_ids)
+            except Exception as error:
+                raise SourceUnavailable(
+                    f"The source of spout {self._name!r} was told that {len(message_ids):,} messages are finished, and "
+                    f"raised {text_of(error)}: it will be told again."
+                ) from error
+
+    # -- what waits ----------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for their next attempt."""
+        return len(self._retries) - len(self._in_flight)
+
+    def is_waiting(self, message_id: MessageId) -> bool:
+        return message_id in self._retries and message_id not in self._in_flight
+
+    def find_in_flight(self) -> None:
+        """Asks the store which messages another application is at work on."""
+        if self._keeps_all_rows:
+            with self.lock:
+                pending = {one.message_id for one in self._acker.pending(spout=self._name)}
+                self._in_flight = {one for one in self._retries if one in pending}
+
+    def begin_attempts(self, message_ids: Collection[MessageId]) -> None:
+        """Messages are tried again. Those that leave for another application are not due until they have failed."""
+        with self.lock:
+            self.retried += len(message_ids)
+            if self._keeps_all_rows:
+                self._in_flight.update(message_ids)
+
+    def forget(self, message_ids: Iterable[MessageId]) -> None:
+        ids = list(message_ids)
+        self._in_flight.difference_update(ids)
+        super().forget(ids)
+
+    def due(
+        self, now_ms: int, most: int, most_chars: int, *, without: Collection[MessageId] = ()
+    ) -> dict[MessageId, list[Any]]:
+        """The rows of messages whose pause is over: no more than so many, with about so many characters."""
+        with self.lock:
+            rested = [
+                (one.due_ms, key, one.payload)
+                for key, one in self._retries.items()
+                if key not in without and self.is_waiting(key)
+            ]
+        found: dict[MessageId, list[Any]] = {}
+        for due_ms, message_id, payload in sorted(rested, key=lambda one: one[0]):
+            if due_ms > now_ms or len(found) >= most or most_chars <= 0:
+                break
+            if payload is not None:
+                found[message_id] = payload
+                most_chars -= len(str(payload))
+        return found
+
+    def without_row(self) -> list[MessageId]:
+        """Messages that wait, and whose rows are not known yet."""
+        with self.lock:
+            return [message_id for message_id, retry in self._retries.items() if retry.payload is None]
+
+    def keep_rows(self, rows: Mapping[MessageId, str]) -> None:
+        """Keeps rows of messages that wait, each as the JSON of its payload or of the reason why there is none."""
+        with self.lock:
+            for message_id, text in rows.items():
+                payload = json.loads(text)
+                if isinstance(payload, str):
+                    self.give_up(message_id, payload)
+                elif message_id in self._retries:
+                    self._retries[message_id].payload = payload
+            self._book.note({one: self._retries[one] for one in rows if one in self._retries})
+
+    def accept_requests(self) -> None:
+        """Takes in the replays that others ask for."""
+        with self.lock:
+            for request in self._book.requests():
+                self._accept(request)
+
+    def _accept(self, request: Request) -> None:
+        message_id, retry = request.message_id, request.retry
+        if str(message_id).startswith("stray ") and retry.payload:
+            self._accept_stray(request)
+            return
+        known = self._retries.get(message_id)
+        if known and retry.payload is None:
+            retry.payload = known.payload
+        is_news = known is None or known.attempt < retry.attempt or known.payload != retry.payload
+        self._book.accept(request, is_news=is_news)
+        self._dead_ids.discard(message_id)
+        if known and not is_news:
+            known.due_ms = 0
+        else:
+            self._retries[message_id] = retry
+
+    def _accept_stray(self, request: Request) -> None:
+        """It goes by the id that it has, though another message may have the same."""
+        own_id = self._id_in(request.retry.payload or [])
+        self._dead_ids.discard(request.message_id)
+        if own_id is None:
+            self.give_up(request.message_id, NO_ID, request.retry.payload)
+        else:
+            self._retries[own_id] = request.retry
+            self._book.note({own_id: request.retry})
+        self._book.accept(request, is_news=False)
+
+
+class StreamTally(Tally):
+    """Counts over all runs of a query, and keeps nothing of single messages."""
+
+    def __init__(self, acker: Acker, spout: str, run_spout: StreamSpout, began_ms: Callable[[], int | None]) -> None:
+        """began_ms: when the micro-batch in work began."""
+        super().__init__(acker, spout, run_spout)
+        self._began_ms = began_ms
+        self.latencies = Latencies()
+
+    def reset(self) -> None:
+        if not hasattr(self, "completed"):
+            super().reset()
+
+    def _count_completion(self, event: Completion) -> None:
+        self.completed += len(event)
+        has_ids = any(item.packed_ids for item in event.items)
+        first = len(event) - (sum(attempt > 1 for attempt in event.attempts) if has_ids else 0)
+        began_ms = self._began_ms()
+        if first and began_ms is not None:
+            self.latencies.add(event.at_ms - began_ms, first)
+
+    def _count(self, failure: FailedMessage) -> None:
+        self.failed += 1

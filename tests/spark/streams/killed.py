@@ -1,0 +1,181 @@
+"""Tracked queries in processes of their own, that are killed where a test wants and started again on other cores."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from redis_acker import Acker, RetryPolicy
+from spark_integration import track_stream
+from spark_integration.runs.books import TaskBooks
+from spark_integration.streams.checkpoint import Checkpoint
+from spark_integration.streams.query import MessageQuery
+from tests.spark.cluster import HOSTS, SMALL
+from tests.spark.processes import ROOT
+from tests.spark.streams.feed import NOW, SCHEMA, SPOUT, Feed
+from tests.waiting import wait_until
+
+Hold = Literal["", "in sink", "before ack", "before record", "after record", "before commit", "waiting", "in retry"]
+"""Where a query waits to be killed."""
+
+Kind = Literal["sink", "columns", "shuffle", "write"]
+"""sink: tasks keep the books. columns: so they do behind native columns. shuffle, write: the driver keeps them."""
+
+BATCH_ROWS = 20
+FAILS = 7
+"""Numbers that leave this after division by 100 fail, until the file `mended` is there."""
+
+
+class Work:
+    """A step and a sink, which go to workers."""
+
+    def __init__(self, directory: str, holds: Hold) -> None:
+        self.directory, self._holds = Path(directory), holds
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self._holds == "before ack":
+            real = TaskBooks._ack
+
+            def ack(task: TaskBooks, *args: Any, **options: Any) -> bool:
+                if task._place.rows >= 2 * BATCH_ROWS:
+                    self.hold()
+                return real(task, *args, **options)
+
+            setattr(TaskBooks, "_ack", ack)  # noqa: B010
+
+    def hold(self) -> None:
+        (self.directory / f"held {os.getpid()}").touch()
+        while True:
+            signal.pause()
+
+    @property
+    def _is_mended(self) -> bool:
+        return (self.directory / "mended").exists()
+
+    def step(self, row: Row) -> Row:
+        if row.number % 100 == FAILS:
+            if self._holds == "in retry" and (self.directory / f"failed {row.number}").exists():
+                self.hold()
+            if not self._is_mended:
+                (self.directory / f"failed {row.number}").touch()
+                raise ValueError("a seventh")
+        return row
+
+    def sink(self, row: Row) -> None:
+        if self._holds == "in sink" and row.number % 100 >= 2 * BATCH_ROWS:
+            self.hold()
+        Feed(self.directory).sink(row)
+
+
+def hold_before_commit(work: Work) -> None:
+    """When all of ours is done, and Spark does not know it yet."""
+    real = MessageQuery._run_batch
+
+    def run(query: MessageQuery, *args: Any) -> None:
+        real(query, *args)
+        work.hold()
+
+    setattr(MessageQuery, "_run_batch", run)  # noqa: B010
+
+
+def hold_at_record(work: Work, *, after: bool) -> None:
+    real = Checkpoint.finish
+
+    def finish(checkpoint: Checkpoint, batch: int) -> None:
+        if after:
+            real(checkpoint, batch)
+        work.hold()
+
+    setattr(Checkpoint, "finish", finish)  # noqa: B010
+
+
+def start(acker: Acker, feed: Feed, *, cores: int, holds: Hold = "", kind: Kind = "sink") -> subprocess.Popen[str]:
+    where = {"url": acker.urls, "namespace": acker.namespace, "directory": str(feed.directory)}
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "tests.spark.streams.killed",
+            json.dumps({**where, "cores": cores, "holds": holds, "kind": kind}),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOSTS[0]},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=(feed.directory / "log").open("a"),
+        text=True,
+    )
+
+
+def kill_when_held(
+    acker: Acker, feed: Feed, *, cores: int, holds: Hold, kind: Kind = "sink", processes: int = 1
+) -> None:
+    """Starts a query, and kills it when so many of its processes wait to be killed."""
+    query = start(acker, feed, cores=cores, holds=holds, kind=kind)
+    try:
+        wait_until(lambda: len(list(feed.directory.glob("held *"))) >= processes or query.poll() is not None, 180)
+        assert query.poll() is None, (feed.directory / "log").read_text()[-3000:]
+    finally:
+        os.killpg(query.pid, signal.SIGKILL)
+        query.wait()
+    for held in feed.directory.glob("held *"):
+        held.unlink()
+
+
+def run_to_end(acker: Acker, feed: Feed, *, cores: int, kind: Kind = "sink") -> dict[str, Any]:
+    """A query over what is there, to its end. Returns its counters."""
+    query = start(acker, feed, cores=cores, kind=kind)
+    try:
+        said, _ = query.communicate(timeout=240)
+    finally:
+        if query.poll() is None:
+            os.killpg(query.pid, signal.SIGKILL)
+    assert query.returncode == 0, (feed.directory / "log").read_text()[-3000:]
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return found
+
+
+def main(url: list[str], namespace: str, directory: str, cores: int, holds: Hold, kind: Kind) -> None:
+    builder = SparkSession.builder.master(f"local[{cores},2]")
+    conf = {**SMALL, "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS)}
+    for name, value in {**conf, "spark.default.parallelism": str(cores)}.items():
+        builder = builder.config(name, value)
+    feed, work = Feed(directory), Work(directory, holds)
+    if holds in ("before record", "after record"):
+        hold_at_record(work, after=holds == "after record")
+    if holds == "before commit":
+        hold_before_commit(work)
+    with Acker(url, namespace=namespace) as acker:
+        frame = builder.getOrCreate().readStream.schema(SCHEMA).json(str(feed.input))
+        retries = RetryPolicy(max_attempts=1000, first_ms=0)
+        stream = track_stream(frame, acker=acker, spout=SPOUT, message_id="id", retries=retries)
+        if kind == "columns":
+            stream = stream.with_column("number", F.col("number") + 0)
+        if kind == "shuffle":
+            stream = stream.repartition(3)
+        stepped = stream.map(work.step, SCHEMA, name="step")
+        if kind == "write":
+            job = stepped.write(lambda writer: writer.mode("append").json(f"{directory}/out"))
+        else:
+            job = stepped.sink(work.sink, per="row")
+        is_over = holds in ("waiting", "in retry")
+        query = job.start(checkpoint=feed.checkpoint, trigger={} if is_over else NOW)
+        if holds == "waiting":
+            wait_until(lambda: query.counters.batches == 1 and query.counters.retried > 0, 120)
+            work.hold()
+        query.wait()
+        print(json.dumps(asdict(query.counters)))
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))

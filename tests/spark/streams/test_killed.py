@@ -1,0 +1,101 @@
+"""Queries that are killed and started again on another number of cores: the books are exact, nothing is lost, and what
+was completed is not done again."""
+
+import pytest
+
+from redis_acker import Acker, DeadLetters
+from redis_acker.retries.book import RetryBook
+from redis_acker.store.tracked_streams import TrackedStreams
+from tests.spark.streams.feed import SPOUT, Feed
+from tests.spark.streams.killed import BATCH_ROWS, Hold, Kind, kill_when_held, run_to_end
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.full
+
+ROWS = 400
+
+
+@pytest.fixture
+def filled(feed: Feed) -> Feed:
+    """Four files, which are one micro-batch: with one core a single partition, with four four."""
+    for i in range(4):
+        feed.put(f"{i}.json", range(100 * i, 100 * (i + 1)))
+    return feed
+
+
+def reconcile(acker: Acker, feed: Feed) -> None:
+    """Every message has one completion, and the log of the sink has it once. Nothing is left behind."""
+    assert feed.sunk() == dict.fromkeys(range(ROWS), 1)
+    [found] = [one for one in acker.stats().spouts if one.name == SPOUT]
+    assert (found.completed, found.pending) == (ROWS, 0)
+    assert RetryBook(acker, SPOUT).load() == {}
+    assert len(DeadLetters(acker, spout=SPOUT)) == 0
+    number = acker.spout_number(SPOUT)
+    for part in ("", "retries"):
+        assert not acker.shards.progress(number, part).exists()
+        assert not acker.shards.done_keys(number, part).exists()
+    assert not acker.shards.failed_rows(f"stream {number}").exists()
+
+
+def finish(acker: Acker, feed: Feed, *, cores: int, kind: Kind = "sink") -> None:
+    """Lets the query run until nothing waits."""
+    (feed.directory / "mended").touch()
+    wait_until(lambda: run_to_end(acker, feed, cores=cores, kind=kind)["waiting"] == 0, 300)
+
+
+@pytest.mark.parametrize(("cores", "then"), [(4, 1), (1, 4)])
+@pytest.mark.parametrize("kind", ["sink", "columns"])
+def test_a_query_that_is_killed_in_a_micro_batch_goes_on_in_other_partitions(
+    filled: Feed, acker: Acker, cores: int, then: int, kind: Kind
+) -> None:
+    kill_when_held(acker, filled, cores=cores, holds="in sink", kind=kind, processes=cores)
+    done = sum(filled.sunk().values())
+    assert done == cores * (2 * BATCH_ROWS - 1)
+
+    finish(acker, filled, cores=then, kind=kind)
+    reconcile(acker, filled)
+
+
+def test_what_was_sunk_and_not_acked_is_completed_by_the_next_start(filled: Feed, acker: Acker) -> None:
+    kill_when_held(acker, filled, cores=4, holds="before ack", processes=4)
+    done = sum(filled.sunk().values())
+    assert done == 4 * (3 * BATCH_ROWS - 1)
+
+    finish(acker, filled, cores=1)
+    reconcile(acker, filled)
+
+
+@pytest.mark.parametrize(
+    ("kind", "holds"),
+    [
+        ("sink", "before record"),
+        ("sink", "after record"),
+        ("sink", "before commit"),
+        ("columns", "before record"),
+        ("shuffle", "before commit"),
+    ],
+)
+def test_a_micro_batch_that_is_done_and_not_committed_by_spark_does_nothing_again(
+    filled: Feed, acker: Acker, holds: Hold, kind: Kind
+) -> None:
+    kill_when_held(acker, filled, cores=4, holds=holds, kind=kind)
+    assert sum(filled.sunk().values()) == ROWS - 4
+    record = TrackedStreams(acker).get(SPOUT)
+    assert record is not None
+    assert record.batch == (-1 if holds == "before record" else 0)
+
+    finish(acker, filled, cores=1, kind=kind)
+    reconcile(acker, filled)
+
+
+@pytest.mark.parametrize("holds", ["waiting", "in retry"])
+@pytest.mark.parametrize("kind", ["sink", "columns", "shuffle"])
+def test_what_waits_for_another_attempt_survives(filled: Feed, acker: Acker, holds: Hold, kind: Kind) -> None:
+    """Also what is just being tried again."""
+    kill_when_held(acker, filled, cores=2, holds=holds, kind=kind)
+    waiting = RetryBook(acker, SPOUT).load()
+    assert set(waiting) == {"m7", "m107", "m207", "m307"}
+    assert all(retry.payload == [{"id": one, "number": int(str(one)[1:])}] for one, retry in waiting.items())
+
+    finish(acker, filled, cores=1, kind=kind)
+    reconcile(acker, filled)
