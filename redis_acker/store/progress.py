@@ -174,6 +174,23 @@ class DoneKeys:
     """How many of its messages failed."""
     keys: NDArray[np.int64]
     """Of all its messages, in the order of its rows."""
+    ack_vals: U64Array | None = None
+    """What is to be acked of them, 0 where they failed; None if that is the edges that are made of their keys."""
+
+    def pack(self) -> bytes:
+        columns = [self.keys.astype("<i8"), *([] if self.ack_vals is None else [self.ack_vals.astype("<u8")])]
+        counts = np.array([self.failed, len(columns)], dtype="<u4")
+        return b"".join(one.tobytes() for one in (counts, *columns))
+
+    @classmethod
+    def read(cls, field: str, value: bytes) -> DoneKeys:
+        """Raises ValueError if it is no such value."""
+        failed, columns = np.frombuffer(value[:8], dtype="<u4").tolist()
+        if columns not in (1, 2):
+            raise ValueError(field)
+        keys, *rest = np.frombuffer(value[8:], dtype="<i8").reshape(columns, -1)
+        ack_vals = rest[0].astype(np.int64).view(np.uint64) if rest else None
+        return cls(int(field), failed, keys.astype(np.int64), ack_vals)
 
 
 class RunProgress:
@@ -282,13 +299,12 @@ class RunProgress:
         return Portion(state, rows, _sum_of(sum_text), first, stage, until_ms, self.roots_of(left[1], left[0]))
 
     def reach(
-        self, place: Place, portion: Portion, stage: int, failed: int = 0, *, keys: NDArray[np.int64] | None = None
+        self, place: Place, portion: Portion, stage: int, failed: int = 0, *, kept: DoneKeys | None = None
     ) -> str:
         """Notes that a worker is at the portion, and how far it has come. 'kept'; 'done' if another has ended it;
-        'gone' if its roots are others by now, or have to be. keys: of its messages, in the order of its rows, to be
-        kept."""
-        done_keys = b"" if keys is None else failed.to_bytes(8, "little") + keys.astype("<i8").tobytes()
+        'gone' if its roots are others by now, or have to be. kept: what is kept of it from this stage on."""
         where = self._spout, self.name, place.partition, place.rows
+        done_keys = kept.pack() if kept else b""
         return self._acker.shards.keep_portion(
             *where, portion.first, stage, failed, done_keys=done_keys, part=self.part
         )
@@ -317,10 +333,18 @@ class RunProgress:
         """The keys of each portion whose sink has returned."""
         for field, value in self._keys.items(_PORTIONS_AT_ONCE):
             if field != _KEYS_FORMAT:
-                if not field.isdigit() or len(value) < 8 or len(value) % 8:
-                    raise _unreadable(_text_of(field), f"{len(value)} bytes of keys")
-                keys = np.frombuffer(value, dtype="<i8", offset=8).astype(np.int64)
-                yield DoneKeys(int(field), int.from_bytes(value[:8], "little"), keys)
+                yield self._read_keys(_text_of(field), value)
+
+    def done_keys_of(self, first: int) -> DoneKeys | None:
+        """The keys of one portion, by its first block sequence."""
+        value = self._keys.get(str(first).encode())
+        return None if value is None else self._read_keys(str(first), value)
+
+    def _read_keys(self, field: str, value: bytes) -> DoneKeys:
+        try:
+            return DoneKeys.read(field, value)
+        except ValueError:
+            raise _unreadable(field, f"{len(value)} bytes of keys") from None
 
     def forget_keys(self, first: int) -> None:
         """Forgets that a portion is done."""

@@ -130,7 +130,7 @@ _EXECUTOR_RIGHTS = (
     Right(("counters",), ("hexists", "hget", "hincrby", "hlen", "hset")),
     Right(("records",), ("hdel", "hget", "hlen", "hmget", "hset")),
     Right(("finished",), ("hmget", "hset")),
-    Right(("runs",), ("hdel", "hget", "hscan", "hset")),
+    Right(("runs",), ("hdel", "hget", "hmget", "hscan", "hset")),
     Right(("rows",), ("hset", "pexpire")),
 )
 _ROTATOR_RIGHTS = (

@@ -102,7 +102,7 @@ class BookedRun(RunLife):
             self._start()
             return
         if self._by_keys:
-            settling = Settling(self._acker, self._progress, hands_over=self._hands_over)
+            settling = Settling(self._acker, self._progress)
             self._completed_before, self._done_before = settling.settle(timed_out)
             self._tally.read()
             self._tally.reset()  # what was acked just now is counted

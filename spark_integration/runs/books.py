@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from redis_acker import Acker
+from redis_acker import Acker, Token
 from redis_acker.errors import StoreLost
 from redis_acker.retries.book import payload_of
 from redis_acker.store.ids import U64Array
 from redis_acker.store.message_ids import id_to_text
-from redis_acker.store.progress import BEGUN, PENDING, SUNK, Place, Portion, RunProgress, field_of
+from redis_acker.store.progress import BEGUN, PENDING, SUNK, DoneKeys, Place, Portion, RunProgress, field_of
 from redis_acker.store.streams import Cause
 from redis_acker.version import VERSION
 from spark_integration.errors import BadFrame, OtherRows, OtherVersion, RunReplaced
@@ -215,12 +215,12 @@ class TaskBooks:
                 if portion.stage < SUNK:
                     if not self._make_pending(portion, batch, keys, roots):
                         continue
-                    if failed is None:
+                    if failed is None or not self._is_worked_on(roots):
                         failed = self._work_on(portion, batch, roots)
                     self._fail(failed, batch, keys, roots)
                     if not self._reach_sunk(portion, keys, failed):
                         continue
-                if not self._ack(roots, keys, without=_places(failed or {})) and portion.state != "late":
+                if not self._ack(roots, keys, without=failed_rows(failed or {})) and portion.state != "late":
                     self._init(portion, batch, keys, roots)  # adopts them
                 source.drop(rows)
                 return end
@@ -254,10 +254,15 @@ class TaskBooks:
             self._acker.extend(roots)
         return self._progress.reach(self._place, portion, PENDING) == "kept"
 
+    def _is_worked_on(self, roots: U64Array) -> bool:
+        """Whether what was done under other roots counts for these, so that it is not repeated."""
+        return True
+
     def _reach_sunk(self, portion: Portion, keys: Keys, failed: FailedPlaces) -> bool:
         """False if the portion has been given new roots meanwhile, or another attempt has ended it."""
-        kept = keys if self._books.keeps_keys else None
-        return self._progress.reach(self._place, portion, SUNK, len(_places(failed)), keys=kept) == "kept"
+        count = len(failed_rows(failed))
+        kept = DoneKeys(portion.first, count, keys) if self._books.keeps_keys else None
+        return self._progress.reach(self._place, portion, SUNK, count, kept=kept) == "kept"
 
     def _init(self, portion: Portion, batch: pa.RecordBatch, keys: Keys, roots: U64Array) -> None:
         self._books.init(self._acker, portion, roots, edges_of(keys), keys=keys, ids=self._ids_in(batch))
@@ -316,11 +321,14 @@ class TaskBooks:
         if without:
             failed = list(without)
             roots, edges = np.delete(roots, failed), np.delete(edges, failed)
-        token = token_of(self._books.run, self._place.partition, self._place.rows)
-        acks = self._acker.ack(roots, edges, token=token)
+        acks = self._acker.ack(roots, edges, token=self._token())
         # A second delivery is noticed only where the first has not completed its roots: it was kept for an init.
         return acks.applied == acks.completed and not acks.duplicates
 
+    def _token(self) -> Token:
+        return token_of(self._books.run, self._place.partition, self._place.rows)
 
-def _places(failed: FailedPlaces) -> set[int]:
+
+def failed_rows(failed: FailedPlaces) -> set[int]:
+    """The places of all rows that failed."""
     return {place for places in failed.values() for place in places}

@@ -51,9 +51,8 @@ class Settling:
     """Brings a run that died to rest: what its sinks have taken is acked, what else it had in work fails, which is no
     attempt. From then on its keys say what is done, and its partitions do not matter."""
 
-    def __init__(self, acker: Acker, progress: RunProgress, *, hands_over: bool) -> None:
-        """hands_over: what its sinks have taken is acked already, and the next application completes it."""
-        self._acker, self._progress, self._hands_over = acker, progress, hands_over
+    def __init__(self, acker: Acker, progress: RunProgress) -> None:
+        self._acker, self._progress = acker, progress
         self._cause = Cause(RUN, DIED)
 
     def settle(self, timed_out: set[int]) -> tuple[int, int]:
@@ -79,14 +78,16 @@ class Settling:
             if one.left_rows:
                 self._fail(one.left_first, one.left_rows)
             if one.first in kept:
-                if not self._hands_over:
-                    self._ack(kept[one.first], token_of(run, one.partition, one.done))
+                self._ack(kept[one.first], token_of(run, one.partition, one.done))
             elif one.rows:
                 self._fail(one.first, one.rows)
             self._progress.settled(one.partition)
 
     def _ack(self, done: DoneKeys, token: Token) -> None:
         roots = self._progress.roots_of(done.first, len(done.keys))
+        if done.ack_vals is not None:  # the next application completes them
+            self._acker.ack(roots[done.ack_vals != 0], done.ack_vals[done.ack_vals != 0], token=token)
+            return
         acks = self._acker.ack(roots, edges_of(done.keys), token=token)
         if acks.applied != acks.completed or acks.duplicates:
             # The store has lost their inits, and keeps the acks for them: the messages are not complete.

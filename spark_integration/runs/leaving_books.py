@@ -7,24 +7,26 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from redis_acker import Token
-from redis_acker.errors import TooLate
 from redis_acker.store.edges import job_number
-from redis_acker.store.ids import U64Array
-from redis_acker.store.progress import PENDING, Portion
-from spark_integration.runs.books import Books, FailedPlaces, TaskBooks
+from redis_acker.store.ids import U64Array, sequence_of
+from redis_acker.store.progress import SUNK, DoneKeys, Portion
+from spark_integration.runs.books import Books, FailedPlaces, TaskBooks, failed_rows
 from spark_integration.runs.deliveries import Leaving, Received
 from spark_integration.runs.portions import edges_of, keys_of
 from spark_integration.runs.tracking import Keys
 
 
 class LeavingBooks(TaskBooks):
-    """Acks a portion as soon as its sink has returned, before that is noted: an attempt that finds the portion sunk
-    does not know which edges were sent on. One that finds it pending works on it again, and sends on the same edges."""
+    """What is acked of a portion depends on the edges that were sent on, so it is kept when its sink has returned:
+    whoever finds the portion sunk acks the same. Nothing of it is acked before, so that no message is complete whose
+    portion another run would do again."""
 
     def __init__(self, books: Books, partition: int, work: Callable[[pa.RecordBatch, Leaving], FailedPlaces]) -> None:
         super().__init__(books, partition, lambda batch: work(batch, self._leaving))
         self._job = job_number(f"spout {books.spout}")
+        self._left: U64Array = np.zeros(0, dtype=np.uint64)
+        """The roots with which rows have left."""
+        self._kept: DoneKeys | None = None
 
     def _make_pending(self, portion: Portion, batch: pa.RecordBatch, keys: Keys, roots: U64Array) -> bool:
         if self._books.rows:  # of a stream, which has nothing else to try a message again with that fails elsewhere
@@ -34,13 +36,25 @@ class LeavingBooks(TaskBooks):
     def _work_on(self, portion: Portion, batch: pa.RecordBatch, roots: U64Array) -> FailedPlaces:
         edges = edges_of(keys_of(batch))
         self._leaving = Leaving(Received(np.arange(1, len(roots) + 1), roots, edges, {}), self._job)
-        failed = super()._work_on(portion, batch, roots)
-        if self._progress.reach(self._place, portion, PENDING) != "kept":
-            raise TooLate("The portion has other roots by now, or is done: it is begun again.")
-        done = np.setdiff1d(np.arange(len(roots)), [place for some in failed.values() for place in some])
-        token = Token.of(f"{self._books.run} {self._place.partition} {self._place.rows}")
-        self._acker.ack(roots[done], (edges ^ self._leaving.sent)[done], token=token)
-        return failed
+        self._left = roots
+        return super()._work_on(portion, batch, roots)
+
+    def _is_worked_on(self, roots: U64Array) -> bool:
+        return np.array_equal(self._left, roots)
+
+    def _reach_sunk(self, portion: Portion, keys: Keys, failed: FailedPlaces) -> bool:
+        ack_vals, places = edges_of(keys) ^ self._leaving.sent, failed_rows(failed)
+        ack_vals[list(places)] = 0
+        self._kept = DoneKeys(portion.first, len(places), keys, ack_vals)
+        return self._progress.reach(self._place, portion, SUNK, len(places), kept=self._kept) == "kept"
 
     def _ack(self, roots: U64Array, keys: Keys, *, without: set[int]) -> bool:
+        first = sequence_of(int(roots[0]))
+        is_own = self._kept is not None and self._kept.first == first
+        kept = self._kept if is_own else self._progress.done_keys_of(first)
+        if kept is not None and kept.ack_vals is not None:
+            is_open = kept.ack_vals != 0
+            self._acker.ack(roots[is_open], kept.ack_vals[is_open], token=self._token())
+        if not self._books.keeps_keys:
+            self._progress.forget_keys(first)
         return True

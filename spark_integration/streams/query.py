@@ -97,6 +97,8 @@ class MessageQuery(TrackedQuery):
         try:
             self._checkpoint = Checkpoint(self._plan.acker, self._plan.spout, self._plan.message_id)
             self._checkpoint.check(self._plan.frame.sparkSession, checkpoint, takes_over=takes_over)
+            if takes_over:
+                self._spout.start_batches_over()
             self._start(self._plan.frame, checkpoint, trigger)
             self._checkpoint.began(str(self.query.id))
         except BaseException:
@@ -140,10 +142,12 @@ class MessageQuery(TrackedQuery):
             log.info("Micro-batch %d of spout %s was finished before.", batch_id, self._plan.spout)
             self._clean_up(held)
             return
-        self._wait_for_room()
+        if not self._spout.is_in_batch:
+            self._wait_for_room()
         if self._is_stopped:
             raise JobFailed("The query was stopped before its micro-batch began.")
         begin_s, self._began_ms = time.monotonic(), self._acker.shards.time_ms(0)
+        self._spout.begin_batch()
         if not self._plan.is_fused:
             batch = self._spout.without_strays(batch, self._plan.message_id)
         tracked = self._plan.tracked(batch, held, stable_source=self._plan.stable_source)
@@ -161,6 +165,7 @@ class MessageQuery(TrackedQuery):
         if not self._plan.hands_over:
             self._acker.shards.failed_rows(self._spout.rows_name).delete()
         held.progress.drop()
+        self._spout.end_batch(self._tally)
 
     def _wait_for_room(self) -> None:
         """Backpressure: a sink that refuses everything must not fill the store."""

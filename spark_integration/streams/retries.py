@@ -60,14 +60,14 @@ class Retries:
         """Brings a job that died to rest. What it has completed is complete; the rest is in the retry book."""
         if self._progress.stored_name():
             if self._progress.keeps_keys:
-                Settling(self._plan.acker, self._progress, hands_over=self._plan.hands_over).settle(set())
+                Settling(self._plan.acker, self._progress).settle(set())
                 self._progress.drop()
             else:
                 self._spout.start_over(self._progress)
-            self._tally.read()
             self._has_died = True
         if self._has_died:
             self._spout.find_in_flight()
+            self._tally.read()  # what was complete by then, and so not pending
             self._has_died = False
 
     def _run(self, due: dict[MessageId, list[Any]]) -> None:

@@ -16,6 +16,7 @@ from redis_acker.errors import text_of
 from redis_acker.retries.book import DeadLetter, FailedAttempt, Request, Retry
 from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.message_ids import MAX_ID_BYTES, MessageId, id_from_text
+from redis_acker.store.progress import RunProgress
 from redis_acker.store.streams import Completion
 from spark_integration.errors import SourceUnavailable
 from spark_integration.runs.kept_rows import bounded, pack_rows
@@ -66,6 +67,9 @@ class StreamSpout(RunSpout):
         self._dead_ids: set[MessageId] = set()
         self._in_flight: set[MessageId] = set()
         """Messages in the retry book that another application is at work on."""
+        self._of_batch: set[MessageId] | None = None
+        """While a micro-batch is in work: messages that have failed in it, or may have. If it is done again they come
+        with it, so nothing else may try them until it is finished."""
         self.failed = self.dead = self.retried = 0
 
     # -- holding it ----------------------------------------------------------------------------------------------
@@ -74,6 +78,8 @@ class StreamSpout(RunSpout):
         """Takes the spout for the query."""
         super().take_lease()
         self._retries = self._book.load(requests=False)  # these are accepted one by one
+        if RunProgress(self._acker, self.number).stored_name():
+            self._of_batch = set(self._retries)
         self._dead_ids = {id_from_text(name.decode()) for name, _ in self._acker.shards.dead(self.number).items()}
         self.find_in_flight()
 
@@ -85,6 +91,30 @@ class StreamSpout(RunSpout):
 
     def close(self) -> None:
         """A run of the query ends, and the query keeps the spout."""
+
+    # -- micro-batches -------------------------------------------------------------------------------------------
+
+    @property
+    def is_in_batch(self) -> bool:
+        """Whether a micro-batch was begun, perhaps by a query that died, and is not finished."""
+        return self._of_batch is not None
+
+    def start_batches_over(self) -> None:
+        """Nobody goes on with what another query had in work."""
+        self.start_over(RunProgress(self._acker, self.number))
+        self._of_batch = None
+
+    def begin_batch(self) -> None:
+        with self.lock:
+            self._of_batch = self._of_batch or set()
+
+    def end_batch(self, tally: Tally) -> None:
+        """The micro-batch is finished: what has failed in it may be tried again."""
+        with self.lock:
+            if self._of_batch:
+                self._in_flight |= self._pending(among=self._of_batch)
+                tally.read()  # what was complete by then, and so not pending
+            self._of_batch = None
 
     # -- final events --------------------------------------------------------------------------------------------
 
@@ -112,9 +142,11 @@ class StreamSpout(RunSpout):
 
     def _note(self, failed: list[tuple[FailedMessage, int]]) -> None:
         """Stores the attempts of failed messages with their rows, or their dead letters."""
-        ids = [one.message_id for one, _ in failed if one.message_id is not None]
-        self._in_flight.difference_update(ids)
-        rows = self._kept_rows([one for one in ids if self._retry_of(one).payload is None])
+        attempts = {one.message_id: one.attempt for one, _ in failed if one.message_id is not None}
+        self._in_flight.difference_update(attempts)
+        if self._of_batch is not None:  # later attempts are those of retries
+            self._of_batch.update(one for one, attempt in attempts.items() if attempt == 1)
+        rows = self._kept_rows([one for one in attempts if self._retry_of(one).payload is None])
         noted: dict[MessageId, Retry] = {}
         letters: list[DeadLetter] = []
         for one, at_ms in failed:
@@ -212,11 +244,15 @@ class StreamSpout(RunSpout):
         return message_id in self._retries and message_id not in self._in_flight
 
     def find_in_flight(self) -> None:
-        """Asks the store which messages another application is at work on."""
-        if self._keeps_all_rows:
-            with self.lock:
-                pending = {one.message_id for one in self._acker.pending(spout=self._name)}
-                self._in_flight = {one for one in self._retries if one in pending}
+        """Asks the store which messages another application is at work on. Final events are to be read after it."""
+        with self.lock:
+            self._in_flight = self._pending(among=self._retries)
+
+    def _pending(self, among: Iterable[MessageId]) -> set[MessageId]:
+        if not self._keeps_all_rows:
+            return set()
+        pending = {one.message_id for one in self._acker.pending(spout=self._name)}
+        return {one for one in among if one in pending}
 
     def begin_attempts(self, message_ids: Collection[MessageId]) -> None:
         """Messages are tried again. Those that leave for another application are not due until they have failed."""
@@ -238,7 +274,7 @@ class StreamSpout(RunSpout):
             rested = [
                 (one.due_ms, key, one.payload)
                 for key, one in self._retries.items()
-                if key not in without and self.is_waiting(key)
+                if key not in without and key not in (self._of_batch or ()) and self.is_waiting(key)
             ]
         found: dict[MessageId, list[Any]] = {}
         for due_ms, message_id, payload in sorted(rested, key=lambda one: one[0]):

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 from redis_acker import Acker, RetryPolicy
 from spark_integration import track_stream
 from spark_integration.runs.books import TaskBooks
+from spark_integration.runs.leaving_books import LeavingBooks
 from spark_integration.streams.checkpoint import Checkpoint
 from spark_integration.streams.query import MessageQuery
 from tests.spark.cluster import HOSTS, SMALL
@@ -24,11 +26,14 @@ from tests.spark.processes import ROOT
 from tests.spark.streams.feed import NOW, SCHEMA, SPOUT, Feed
 from tests.waiting import wait_until
 
-Hold = Literal["", "in sink", "before ack", "before record", "after record", "before commit", "waiting", "in retry"]
-"""Where a query waits to be killed."""
+InBatch = Literal["in sink", "before note", "before ack", "before record", "after record", "before commit"]
+Hold = InBatch | Literal["", "waiting", "in retry"]
+"""Where a query waits to be killed. before note: when the sink of its first portion has returned, and the rows that
+failed in it have, but nothing says so yet. before ack: a step further."""
 
-Kind = Literal["sink", "columns", "shuffle", "write"]
-"""sink: tasks keep the books. columns: so they do behind native columns. shuffle, write: the driver keeps them."""
+Kind = Literal["sink", "columns", "shuffle", "write", "hand over"]
+"""sink: tasks keep the books. columns: so they do behind native columns. shuffle, write: the driver keeps them. hand
+over: rows leave, with their anchors, for whoever reads Feed.left()."""
 
 BATCH_ROWS = 20
 FAILS = 7
@@ -44,14 +49,21 @@ class Work:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         if self._holds == "before ack":
-            real = TaskBooks._ack
+            for books in (TaskBooks, LeavingBooks):
+                self._hold_in(books, "_ack", from_rows=2 * BATCH_ROWS)
+        if self._holds == "before note":
+            for books in (TaskBooks, LeavingBooks):
+                self._hold_in(books, "_reach_sunk", from_rows=0)
 
-            def ack(task: TaskBooks, *args: Any, **options: Any) -> bool:
-                if task._place.rows >= 2 * BATCH_ROWS:
-                    self.hold()
-                return real(task, *args, **options)
+    def _hold_in(self, books: type[TaskBooks], name: str, *, from_rows: int) -> None:
+        real = vars(books)[name]
 
-            setattr(TaskBooks, "_ack", ack)  # noqa: B010
+        def held(task: TaskBooks, *args: Any, **options: Any) -> bool:
+            if task._place.rows >= from_rows:
+                self.hold()
+            return bool(real(task, *args, **options))
+
+        setattr(books, name, held)
 
     def hold(self) -> None:
         (self.directory / f"held {os.getpid()}").touch()
@@ -99,6 +111,17 @@ def hold_at_record(work: Work, *, after: bool) -> None:
     setattr(Checkpoint, "finish", finish)  # noqa: B010
 
 
+def count_looks(work: Work) -> None:
+    """A file for each look that the thread of the query has taken, with all that it tried again."""
+    real = MessageQuery._look
+
+    def look(query: MessageQuery) -> None:
+        real(query)
+        (work.directory / f"looked {len(list(work.directory.glob('looked *')))}").touch()
+
+    setattr(MessageQuery, "_look", look)  # noqa: B010
+
+
 def start(acker: Acker, feed: Feed, *, cores: int, holds: Hold = "", kind: Kind = "sink") -> subprocess.Popen[str]:
     where = {"url": acker.urls, "namespace": acker.namespace, "directory": str(feed.directory)}
     return subprocess.Popen(
@@ -118,13 +141,21 @@ def start(acker: Acker, feed: Feed, *, cores: int, holds: Hold = "", kind: Kind 
 
 
 def kill_when_held(
-    acker: Acker, feed: Feed, *, cores: int, holds: Hold, kind: Kind = "sink", processes: int = 1
+    acker: Acker,
+    feed: Feed,
+    *,
+    cores: int,
+    holds: Hold,
+    kind: Kind = "sink",
+    processes: int = 1,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
-    """Starts a query, and kills it when so many of its processes wait to be killed."""
+    """Starts a query, and kills it when so many of its processes wait to be killed. meanwhile: what is done then."""
     query = start(acker, feed, cores=cores, holds=holds, kind=kind)
     try:
         wait_until(lambda: len(list(feed.directory.glob("held *"))) >= processes or query.poll() is not None, 180)
         assert query.poll() is None, (feed.directory / "log").read_text()[-3000:]
+        meanwhile()
     finally:
         os.killpg(query.pid, signal.SIGKILL)
         query.wait()
@@ -155,6 +186,8 @@ def main(url: list[str], namespace: str, directory: str, cores: int, holds: Hold
         hold_at_record(work, after=holds == "after record")
     if holds == "before commit":
         hold_before_commit(work)
+    if holds == "before note":
+        count_looks(work)
     with Acker(url, namespace=namespace) as acker:
         frame = builder.getOrCreate().readStream.schema(SCHEMA).json(str(feed.input))
         retries = RetryPolicy(max_attempts=1000, first_ms=0)
@@ -166,6 +199,8 @@ def main(url: list[str], namespace: str, directory: str, cores: int, holds: Hold
         stepped = stream.map(work.step, SCHEMA, name="step")
         if kind == "write":
             job = stepped.write(lambda writer: writer.mode("append").json(f"{directory}/out"))
+        elif kind == "hand over":
+            job = stepped.sink(feed.leave, anchors="anchors")
         else:
             job = stepped.sink(work.sink, per="row")
         is_over = holds in ("waiting", "in retry")

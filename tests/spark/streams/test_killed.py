@@ -3,7 +3,7 @@ was completed is not done again."""
 
 import pytest
 
-from redis_acker import Acker, DeadLetters
+from redis_acker import Acker, DeadLetters, Inbox
 from redis_acker.retries.book import RetryBook
 from redis_acker.store.tracked_streams import TrackedStreams
 from tests.spark.streams.feed import SPOUT, Feed
@@ -26,6 +26,11 @@ def filled(feed: Feed) -> Feed:
 def reconcile(acker: Acker, feed: Feed) -> None:
     """Every message has one completion, and the log of the sink has it once. Nothing is left behind."""
     assert feed.sunk() == dict.fromkeys(range(ROWS), 1)
+    reconcile_books(acker)
+
+
+def reconcile_books(acker: Acker) -> None:
+    """Every message has one completion, and nothing is left behind."""
     [found] = [one for one in acker.stats().spouts if one.name == SPOUT]
     assert (found.completed, found.pending) == (ROWS, 0)
     assert RetryBook(acker, SPOUT).load() == {}
@@ -99,3 +104,47 @@ def test_what_waits_for_another_attempt_survives(filled: Feed, acker: Acker, hol
 
     finish(acker, filled, cores=1, kind=kind)
     reconcile(acker, filled)
+
+
+@pytest.mark.parametrize("is_looked_after", [False, True])
+def test_what_failed_in_a_portion_that_is_done_again_completes_once(
+    filled: Feed, acker: Acker, is_looked_after: bool
+) -> None:
+    """It is in the retry book, and among the rows of the micro-batch that comes again: also if the query that is killed
+    has had the time to try it again before."""
+
+    def look_again() -> None:
+        (filled.directory / "mended").touch()
+        looks = len(list(filled.directory.glob("looked *")))
+        wait_until(lambda: len(list(filled.directory.glob("looked *"))) >= looks + 2, 120)
+
+    meanwhile = look_again if is_looked_after else lambda: None
+    # One core is left for retries.
+    kill_when_held(acker, filled, cores=5, holds="before note", processes=4, meanwhile=meanwhile)
+
+    finish(acker, filled, cores=1)
+    reconcile_books(acker)
+
+
+def work_off(acker: Acker, feed: Feed) -> None:
+    """What the next application does with the rows that were handed over."""
+    inbox = Inbox(acker, name="next")
+    inbox.ack([one for one in inbox.receive(feed.left()) if one is not None])
+
+
+@pytest.mark.parametrize("holds", ["before note", "before ack"])
+def test_what_the_next_application_has_done_completes_once(filled: Feed, acker: Acker, holds: Hold) -> None:
+    """The first is killed when rows have left, and the second works on while it is away."""
+    (filled.directory / "mended").touch()
+    kill_when_held(acker, filled, cores=4, holds=holds, kind="hand over", processes=4)
+    assert filled.left()
+    work_off(acker, filled)
+
+    def goes_on() -> bool:
+        run_to_end(acker, filled, cores=1, kind="hand over")
+        work_off(acker, filled)
+        return not any(acker.pending(spout=SPOUT))
+
+    wait_until(goes_on, 300)
+    run_to_end(acker, filled, cores=1, kind="hand over")
+    reconcile_books(acker)
