@@ -59,7 +59,7 @@ class Work:
         real = vars(books)[name]
 
         def held(task: TaskBooks, *args: Any, **options: Any) -> bool:
-            if task._place.rows >= from_rows:
+            if not task._books.part and task._place.rows >= from_rows:  # not in a retry
                 self.hold()
             return bool(real(task, *args, **options))
 
