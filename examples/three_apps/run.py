@@ -30,11 +30,10 @@ def fill(client: "redis.Redis", orders: int, poison: int) -> dict[str, list[str]
 def start(app: str, url: str, logs: Path, cores: int) -> "subprocess.Popen[bytes]":
     # Spark's workers import shared.py too; on a cluster it would be shipped with --py-files.
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {"PYSPARK_PYTHON": sys.executable, **os.environ, "PYTHONPATH": path}
     with (logs / f"{app}.out").open("ab") as out:
         command = [sys.executable, HERE / f"{app}.py", url, logs, str(cores)]
-        return subprocess.Popen(
-            command, stdout=out, stderr=out, env={**os.environ, "PYTHONPATH": path}, start_new_session=True
-        )
+        return subprocess.Popen(command, stdout=out, stderr=out, env=env, start_new_session=True)
 
 
 def report(logs: Path, expected: dict[str, list[str]], dead: set[str]) -> dict[str, int]:
