@@ -63,10 +63,13 @@ def page(address: str, path: Path) -> None:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        opened = browser.new_page(viewport={"width": 1200, "height": 1010})
+        opened = browser.new_page(viewport={"width": 1200, "height": 900})
         opened.goto(address)
         opened.wait_for_timeout(1000 * WATCHED_S)
-        opened.screenshot(path=path)
+        spouts = opened.get_by_role("region", name="Spouts").bounding_box()
+        assert spouts
+        size = {"x": 0, "y": 0, "width": 1200, "height": spouts["y"] + spouts["height"] + 16}
+        opened.screenshot(path=path, full_page=True, clip=size)  # type: ignore[arg-type]
         browser.close()
 
 

@@ -15,8 +15,11 @@ from redis_acker.views.texts import shown
 _PLAIN = re.compile(r"[^\s\"=\\]+")
 """Values that need no quotes."""
 
-_PASSWORD = re.compile(r"(?i)(://[^\s/@:]*:)[^\s/@]+(?=@)|(\bpassword\b['\"]?\s*[=:]\s*['\"]?)[^\s,'\"&]+")
-"""In a URL, and in a setting. Whoever writes a line leaves them out; this is for texts of other programs."""
+_PASSWORD = re.compile(
+    r"(?i)(://[^\s/@:]*:)[^\s/]+(?=@)|(\bpassword\b['\"]?\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|[^\s,'\"&]+)"
+)
+"""In a URL, where it may hold an @, and in a setting, where it may be in quotes. Whoever writes a line leaves them out;
+this is for texts of other programs."""
 
 _OF_EVERY_RECORD = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 

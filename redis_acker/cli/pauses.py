@@ -15,8 +15,8 @@ def pause(store: Store, spouts: tuple[str, ...]) -> None:
 
     A paused spout hands out no new messages and starts no replays. What is
     pending goes on. A running driver heeds it within about a second, a later
-    one from its start, until `redis-acker resume`. Runs of tracked frames are
-    not paused.
+    one from its start, until `redis-acker resume`. A tracked stream begins no
+    micro-batch. Runs of tracked frames are not paused.
 
     SPOUT is a name as stats shows it, or without the number at its end: then
     it stands for all tasks.

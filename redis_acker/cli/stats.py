@@ -89,7 +89,8 @@ def frame(view: Overview, speed: dict[str, Rates]) -> Frame:
     )
     if max(len(view.spouts), len(view.shards)) > MOST_ROWS:
         title += f"; showing the {MOST_ROWS} busiest spouts and shards"
-    return Frame(title, _summary(view), [_now(view, speed), _so_far(view), _shards(view), _servers(view)])
+    tables = [_now(view, speed), _so_far(view), _streams(view), _shards(view), _servers(view)]
+    return Frame(title, _summary(view), tables)
 
 
 def _summary(view: Overview) -> str:
@@ -147,6 +148,15 @@ def _so_far(view: Overview) -> Table:
     return Table(("spout", "init", "completed", "failed", "timeout", "retries", "dead", "unread"), rows)
 
 
+def _streams(view: Overview) -> Table:
+    rows: list[Row] = [
+        (one.name, one.micro_batches, "gone" if one.driver is None else "alive")
+        for one in busiest(view)
+        if one.micro_batches is not None
+    ]
+    return Table(("tracked stream", "micro-batches", "driver"), rows)
+
+
 def _shards(view: Overview) -> Table:
     rows: list[Row] = [
         (
@@ -199,6 +209,7 @@ def as_json(view: Overview, speed: dict[str, Rates]) -> dict[str, Any]:
                 "driver": one.driver,
                 "paused_ms": one.paused_ms,
                 "lag": one.lag,
+                "micro_batches": one.micro_batches,
                 "retries": one.retries,
                 "dead": one.dead,
                 "unread_completions": one.unread_completions,

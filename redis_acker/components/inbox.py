@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from redis_acker.components.tracing import begin_span, context_of, end_span
 from redis_acker.components.tuples import Anchors
 from redis_acker.errors import AckerError, text_of
 from redis_acker.store.acker import Acker
@@ -52,8 +53,19 @@ class Inbox:
         self._acker, self._name, self._job = acker, name, job_number(name)
 
     def receive(self, headers: Sequence[bytes | Anchors]) -> list[Delivery | None]:
-        """For each delivery what is to be worked on; None if there is nothing to do: remove it from its transport."""
-        anchors = [one if isinstance(one, Anchors) else Anchors.from_bytes(one) for one in headers]
+        """For each delivery what is to be worked on; None if there is nothing to do: remove it from its transport. If
+        its message is traced, a span begins, which ack() or fail() ends."""
+        found = self.take_in(headers)
+        for one in found:
+            if one and (span := begin_span(one.anchors, self._name)):
+                one.anchors.trace = context_of(span)
+        return found
+
+    def take_in(self, headers: Sequence[bytes | Anchors]) -> list[Delivery | None]:
+        """As receive(), without a span: for what has spans of its own."""
+        anchors = [
+            Anchors.traced(one, one.trace) if isinstance(one, Anchors) else Anchors.from_bytes(one) for one in headers
+        ]
         pairs = [pair for one in anchors for pair in one.items()]
         states = iter(self._acker.edge_states([root for root, _ in pairs], [edge for _, edge in pairs]).tolist())
         found: list[Delivery | None] = []
@@ -70,12 +82,19 @@ class Inbox:
         """They are done, and what was made of them is sent on. None, as receive() may return, is passed over."""
         given = [one for one in deliveries if one]
         acked = [(*pair, val) for one in given for pair, val in zip(one.anchors.items(), one.ack_vals, strict=True)]
-        return self._acker.ack_edges(*([row[i] for row in acked] for i in range(3)))
+        found = self._acker.ack_edges(*([row[i] for row in acked] for i in range(3)))
+        for one in given:
+            if one.anchors.trace:
+                end_span(one.anchors)
+        return found
 
     def fail(self, delivery: Delivery, error: str | BaseException = "", *, fatal: bool = False) -> Fails:
         """Fails its messages at once; their spouts bring them again. fatal: a replay would fail too."""
         text = error if isinstance(error, str) else text_of(error)
-        return self._acker.fail(list(delivery.anchors), component=self._name, error=text, fatal=fatal)
+        found = self._acker.fail(list(delivery.anchors), component=self._name, error=text, fatal=fatal)
+        if delivery.anchors.trace:
+            end_span(delivery.anchors, text or "failed", fatal=fatal)
+        return found
 
     @contextmanager
     def keeping_alive(self, deliveries: Iterable[Delivery | None]) -> Iterator[None]:

@@ -129,16 +129,17 @@ class MessageTrace:
     """The trace of a message: a span for each attempt, from its emit to its final event. Those of replays are below the
     first."""
 
-    __slots__ = ("_first", "_span")
+    __slots__ = ("_first", "_parent", "_span")
 
-    def __init__(self) -> None:
-        self._first = b""
+    def __init__(self, parent: bytes = b"") -> None:
+        """parent: the context with which another program handed the message over."""
+        self._parent, self._first = parent, b""
         self._span: Span | None = None
 
     def begin(self, tracer: Tracer, spout: str, message_id: MessageId, root: int, attempt: int) -> bytes:
         """Begins an attempt. Returns the context for its tuples, nothing if it is not sampled."""
         about = {"spout": spout, "message_id": str(message_id), "root": f"{root:016x}", "attempt": attempt}
-        self._span = start_span(tracer, spout, self._first, about, starts=True)
+        self._span = start_span(tracer, spout, self._first or self._parent, about, starts=True)
         if self._span is None:
             return b""
         context = context_of(self._span)
@@ -161,6 +162,17 @@ def call_in_span(work: Callable[[Tuple], None], tup: Tuple, component: str, *, n
     """Calls a bolt in a span that ends when the tuple is acked or failed. nests: its children belong to that span."""
     with SpanInWork(tup.anchors, component, nests=nests, ends=False):
         work(tup)
+
+
+def begin_span(anchors: Anchors, name: str) -> Span | None:
+    """Begins the span in which anchors are worked on. None if their message is not traced."""
+    tracer = find_tracer() if anchors.trace else None
+    if not tracer:
+        return None
+    span = start_span(tracer, name, anchors.trace, {"roots": [f"{root:016x}" for root in anchors]})
+    if span:
+        anchors.open_span = span  # type: ignore[attr-defined]
+    return span
 
 
 def end_span(anchors: Anchors, error: str = "", *, fatal: bool = False) -> None:
@@ -191,22 +203,21 @@ class SpanInWork:
 
     def __enter__(self) -> None:
         anchors: Any = self._anchors
-        tracer = find_tracer() if anchors.trace else None
-        span = None
-        if tracer:
-            span = start_span(tracer, self._name, anchors.trace, {"roots": [f"{root:016x}" for root in anchors]})
-        if span:
+        self._around = (anchors.trace, anchors.open_span) if anchors.trace else None
+        if span := begin_span(anchors, self._name):
             from opentelemetry.trace import use_span
 
-            anchors.open_span = span
             if self._nests:
                 anchors.trace = context_of(span)
             self._scope = use_span(span, end_on_exit=False, record_exception=True, set_status_on_exception=False)
+        else:
+            self._around = None
         self._scope.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         try:
             self._scope.__exit__(kind, error, traceback)
         finally:
-            if self._ends and self._anchors.trace:
+            if self._ends and self._around:
                 end_span(self._anchors, f"{type(error).__name__}: {error}" if error else "")
+                self._anchors.trace, self._anchors.open_span = self._around  # type: ignore[attr-defined]

@@ -128,7 +128,8 @@ class SpoutDriver:
         self.counters = self._reporter.counters
         self._lease: Lease | None = None
         self._wake = Signal()
-        self.switch = Switch(spout, acker, name, self._clock.time_ms, self.wake)
+        lag = None if type(spout).lag is Spout.lag else spout.lag
+        self.switch = Switch(acker, name, self._clock.time_ms, lag=lag, wake=self.wake)
         self._spout_is_open = self._is_open = False
 
     # -- life ----------------------------------------------------------------------------------------------------

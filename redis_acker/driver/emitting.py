@@ -24,6 +24,7 @@ from redis_acker.errors import TooLate
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array, indexes_of, new_edges
 from redis_acker.store.lease import Lease
+from redis_acker.store.packed import split_anchors
 
 STOCKED_BLOCKS = 64
 """Blocks of roots that a driver allocates at once. A batch that fits into one block takes the next of them; without
@@ -189,7 +190,8 @@ class Emitter:
             return repeat(b"")
         contexts = []
         for life in lives:
-            life.trace = life.trace or MessageTrace()
+            if not life.trace:
+                life.trace = MessageTrace(split_anchors(life.message.anchors)[1] if life.message else b"")
             contexts.append(life.trace.begin(tracer, self._name, life.id, life.root, life.attempt))
         return contexts
 

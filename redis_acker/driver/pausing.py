@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from redis_acker.components.spout import Spout
-from redis_acker.errors import AckerError, MemoryFull, traceback_of
+from redis_acker.errors import AckerError, MemoryFull, ServerUnavailable, traceback_of
 from redis_acker.store.acker import Acker
 from redis_acker.store.spout_states import SpoutStates
 
@@ -24,13 +23,18 @@ class Switch:
     """Whether a spout is paused. With an acker the store knows, for drivers to come too; without, only this driver."""
 
     def __init__(
-        self, spout: Spout, acker: Acker | None, name: str, clock: Callable[[], int], wake: Callable[[], None]
+        self,
+        acker: Acker | None,
+        name: str,
+        clock: Callable[[], int],
+        *,
+        lag: Callable[[], int | None] | None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """wake ends the rest of the driver."""
-        self._spout, self._acker, self._name, self._clock, self._wake = spout, acker, name, clock, wake
+        """lag: tells how much waits in the source; None if nobody can. wake ends the rest of the driver."""
+        self._acker, self._name, self._clock, self._ask_lag, self._wake = acker, name, clock, lag, wake
         self._is_paused = False
         self._next_look_ms = self._next_lag_ms = 0
-        self._tells_lag = type(spout).lag is not Spout.lag
         self._lag: int | None = None
 
     def pause(self) -> None:
@@ -52,8 +56,8 @@ class Switch:
         if self._acker and self._clock() >= self._next_look_ms:
             number, states = self._acker.spout_number(self._name), SpoutStates(self._acker.shards)
             self._turn(states.is_paused(number))
-            if self._tells_lag and self._clock() >= self._next_lag_ms:
-                self._tell_lag(states, number)
+            if self._ask_lag and self._clock() >= self._next_lag_ms:
+                self._tell_lag(states, number, self._ask_lag)
             self._next_look_ms = self._clock() + LOOK_EVERY_MS
         return self._is_paused
 
@@ -63,12 +67,14 @@ class Switch:
             what = "is paused: no new messages and no replays until it is resumed" if is_paused else "is resumed"
             log.warning("Spout %s %s.", self._name, what)
 
-    def _tell_lag(self, states: SpoutStates, number: int) -> None:
+    def _tell_lag(self, states: SpoutStates, number: int, ask: Callable[[], int | None]) -> None:
         self._next_lag_ms = self._clock() + LAG_EVERY_MS
         try:
-            lag = self._spout.lag()
+            lag = ask()
+        except ServerUnavailable:
+            lag = None  # it is back later
         except Exception as error:
-            self._tells_lag, lag = False, None
+            self._ask_lag = lag = None
             log.error("Spout %s cannot tell its lag, and is not asked again.\n%s", self._name, traceback_of(error))
         if lag != self._lag:
             with suppress(MemoryFull):  # only people want to know, and there is other work to do

@@ -31,7 +31,7 @@ _SPOUT_COUNTERS: dict[str, tuple[str, Callable[[SpoutView], int]]] = {
 }
 _SPOUT_GAUGES: dict[str, tuple[str, Callable[[SpoutView], int]]] = {
     "pending": ("Roots without a final event.", lambda one: one.stats.pending),
-    "waiting_retries": ("Failed messages that wait for their next attempt.", lambda one: one.retries),
+    "retries": ("Messages that have failed, and are neither complete nor dead.", lambda one: one.retries),
     "dead_letters": ("Dead letters that are kept.", lambda one: one.dead),
     "paused": ("1 if the spout is paused.", lambda one: int(one.paused_ms is not None)),
 }
@@ -133,6 +133,7 @@ def _spouts(view: Overview, names: FirstNames) -> Iterator[Metric]:
     yield _unread(view.namespace, groups)
     yield _leases(view.namespace, groups)
     yield _lags(view.namespace, groups)
+    yield _micro_batches(view.namespace, groups)
     yield _latencies(view.namespace, groups)
 
 
@@ -169,6 +170,15 @@ def _lags(namespace: str, groups: dict[str, list[SpoutView]]) -> Metric:
     for spout, views in groups.items():
         if lags := [one.lag for one in views if one.lag is not None]:
             found.add_metric([namespace, spout], sum(lags))
+    return found
+
+
+def _micro_batches(namespace: str, groups: dict[str, list[SpoutView]]) -> Metric:
+    text = "Micro-batches that the tracked stream of the spout has finished; absent if it has none."
+    found = CounterMetricFamily("redis_acker_micro_batches", text, labels=["namespace", "spout"])
+    for spout, views in groups.items():
+        if batches := [one.micro_batches for one in views if one.micro_batches is not None]:
+            found.add_metric([namespace, spout], sum(batches))
     return found
 
 

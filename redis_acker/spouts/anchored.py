@@ -39,7 +39,8 @@ class AnchoredSpout(Spout):
     def next_batch(self, limit: int) -> Iterable[Message]:
         batch = [self._checked(one) for one in self._source.next_batch(limit)]
         anchored = [one for one in batch if one.anchors and not one.error]
-        deliveries = dict(zip(map(id, anchored), self._inbox.receive([one.anchors for one in anchored]), strict=True))
+        # Without spans: that of the message in this topology continues the trace.
+        deliveries = dict(zip(map(id, anchored), self._inbox.take_in([one.anchors for one in anchored]), strict=True))
         found: list[Message] = []
         for message in batch:
             if message.id is None:

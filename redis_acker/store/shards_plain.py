@@ -130,7 +130,14 @@ class PlainShards:
 
     def spout_states_said(self) -> list[tuple[bytes, bytes]]:
         """All that is said of spouts, in one command."""
-        flat = self.ask(0, "HGETALL", self.keys[0].spout_states)
+        return self._pairs(self.keys[0].spout_states)
+
+    def tracked_streams_said(self) -> list[tuple[bytes, bytes]]:
+        """All that is known of the streams of spouts, in one command."""
+        return self._pairs(self.keys[0].tracked_streams)
+
+    def _pairs(self, key: str) -> list[tuple[bytes, bytes]]:
+        flat = self.ask(0, "HGETALL", key)
         return list(zip(flat[::2], flat[1::2], strict=True))
 
     def began(self, spout: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from redis_acker.errors import UnreadableRun
@@ -31,7 +32,7 @@ class TrackedStreams:
     """The records of a namespace, by spout."""
 
     def __init__(self, acker: Acker) -> None:
-        self._stored = acker.shards.tracked_streams()
+        self._shards, self._stored = acker.shards, acker.shards.tracked_streams()
 
     def get(self, spout: str) -> TrackedStreamRecord | None:
         text = self._stored.get(spout)
@@ -39,6 +40,15 @@ class TrackedStreams:
 
     def put(self, spout: str, record: TrackedStreamRecord) -> None:
         self._stored.put({spout: json.dumps(asdict(record))})
+
+    def batches(self) -> dict[str, int]:
+        """By spout, how many micro-batches its query has finished; without what cannot be read."""
+        found: dict[str, int] = {}
+        for name, text in self._shards.tracked_streams_said():
+            spout = name.decode(errors="replace")
+            with suppress(UnreadableRun):
+                found[spout] = _read(spout, text).batch + 1  # Spark numbers them from 0
+        return found
 
     def spouts_of(self, query: str) -> Iterator[str]:
         """The spouts that a query has been tracked under."""
@@ -52,7 +62,10 @@ def _read(spout: str, text: bytes) -> TrackedStreamRecord:
     try:
         data = json.loads(text)
         if data["format"] == FORMAT:
-            return TrackedStreamRecord(**data)
+            record = TrackedStreamRecord(**data)
+            if type(record.batch) is not int:
+                raise TypeError(record.batch)
+            return record
         why = f"is in format {data['format']}, and this version reads {FORMAT}: use the version that wrote it"
     except (ValueError, TypeError, KeyError):
         why = f"cannot be read ({reprlib.repr(text)}): another program has written there"

@@ -54,7 +54,7 @@ class Guard:
             return
         headers = {name.lower(): value for name, value in scope["headers"]}
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if problem := self._problem(scope["type"], host, headers.get(b"origin")):
+        if problem := self._problem(scope["type"], host, headers.get(b"origin")) or _embedding(headers):
             await _refuse(scope["type"], 403, problem, send)
         elif self._is_full(scope):
             full = f"{self._most_pages} pages are open already: close some of them."
@@ -85,6 +85,14 @@ class Guard:
         if origin.decode("latin-1").lower() not in (f"http://{host}", f"https://{host}"):
             return "Requests from other sites are refused."
         return None
+
+
+def _embedding(headers: dict[bytes, bytes]) -> str | None:
+    """Browsers send no Origin with a picture, a script or a frame that another site embeds, but say that it is so. Each
+    would count as an open page. A link on another site may lead here."""
+    is_elsewhere = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
+    is_link = (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")) == (b"navigate", b"document")
+    return "Other sites cannot embed this page." if is_elsewhere and not is_link else None
 
 
 async def _refuse(kind: str, status: int, problem: str, send: Send) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from nicegui import ui
@@ -13,7 +14,13 @@ from redis_acker.views.texts import Cell, duration
 
 _RATES = ("init", "completed", "failed", "timeout")
 
-_LATENCIES = [*(f"≤ {duration(bound)}" for bound in LATENCY_BOUNDS_MS), "more"]
+
+def _at_most(ms: float) -> str:
+    """A bound, which is a round number."""
+    return f"≤ {re.sub(r'[.]0| 0[sm]$', '', duration(ms))}"
+
+
+_LATENCIES = [*map(_at_most, LATENCY_BOUNDS_MS), "more"]
 
 
 class Tiles:
@@ -43,8 +50,8 @@ class Tiles:
             "failed/s": f"{speed.failed:,.0f}",
             "timeout/s": f"{speed.timeout:,.0f}",
             "oldest at most": duration(oldest_ms) if oldest_ms else None,
-            "latency p50": None if p50 is None else f"≤ {duration(p50)}",
-            "latency p99": None if p99 is None else f"≤ {duration(p99)}",
+            "latency p50": None if p50 is None else _at_most(p50),
+            "latency p99": None if p99 is None else _at_most(p99),
             "retries": sum(one.retries for one in view.spouts),
             "dead letters": sum(one.dead for one in view.spouts),
         }

@@ -57,7 +57,10 @@ class Pauses:
                 return f"Spout {name} {'is resumed' if states.resume(number) else 'was not paused'}."
             return f"Spout {name} {'is paused' if states.pause(number) else 'was paused already'}."
 
-        question = f"Pause spout {name}? It hands out no messages and starts no replays until it is resumed."
+        question = (
+            f"Pause spout {name}? It hands out no messages and starts no replays until it is resumed. A run of a "
+            "tracked frame is not paused."
+        )
         if await self._desk.act(
             f"Resume spout {name}?" if resumes else question, "Resume" if resumes else "Pause", act
         ):

@@ -101,6 +101,9 @@ class Letters:
         self._desk = desk
         self._cursor = b"0"
         self._spouts: list[str] = []
+        self._counts: dict[str, int] = {}
+        self._known = 0
+        """How many letters the chosen spout had when the first page was read."""
         self._rows: list[ui.row] = []
         """Buttons of the letters that are shown."""
         desk.on_unlock(self._unlock)
@@ -110,6 +113,7 @@ class Letters:
                 self._spout.on_value_change(self._first)
                 ui.button("First page", on_click=self._first).props("flat no-caps")
                 self._next = ui.button("Next page", on_click=self._turn).props("flat no-caps")
+            self._news = text("p").classes("muted").props('data-part="news"').style("margin: 8px 0 0")
             self._list = ui.element("div").props('data-part="letters"').style("width: 100%; margin-top: 8px")
 
     def show(self, reading: Reading) -> None:
@@ -117,10 +121,20 @@ class Letters:
             return
         dead = sorted((one for one in reading.view.spouts if one.dead), key=lambda one: -one.dead)[:MOST_SPOUTS]
         names = [one.name for one in dead]
+        self._counts = {one.name: one.dead for one in dead}
+        self._show_news()
         if names != self._spouts:
             self._spouts = names
             chosen = self._spout.value if self._spout.value in names else names[0] if names else None
             self._spout.set_options({name: shown(name) for name in names}, value=chosen)
+
+    def _show_news(self) -> None:
+        """Says when there are more letters than there were. They are not read by themselves: the list would move away
+        under the eyes and the keyboard of its reader."""
+        count = self._counts.get(self._spout.value, 0)
+        self._known, more = min(self._known, count), count - self._known
+        found = f"{more:,} more since this list was read: First page reads it again." if more > 0 else ""
+        self._news.set_text(found)
 
     def _unlock(self) -> None:
         for row in self._rows:
@@ -128,6 +142,8 @@ class Letters:
 
     async def _first(self) -> None:
         self._cursor = b"0"
+        self._known = self._counts.get(self._spout.value, 0)
+        self._show_news()
         await self._turn()
 
     async def _turn(self) -> None:

@@ -31,8 +31,8 @@ class Tables:
             self._more = text("p").classes("muted")
             self._pauses = Pauses(desk) if desk.rights.allows_actions else None
         with panel("Failures by component and error", note="Of messages that are not complete by now."):
-            columns = ("spout", False), ("reason", False), ("component", False), ("error", False)
-            self._failures = Grid([*columns, ("roots", True), ("last", True)])
+            columns = ("component", False), ("error", False), ("roots", True), ("last", True)
+            self._failures = Grid([*columns, ("spout", False), ("reason", False)])
             self._no_failures = text("p", "None.").classes("muted")
         with panel("Shards"):
             names = ("shard", "pending", "due in", "waits", "late", "duplicates", "orphans")
@@ -41,7 +41,7 @@ class Tables:
             self._servers = Grid(
                 [("server", False), ("version", False), ("memory", True), ("of", True), ("ping", True)],
             )
-        with panel("Spark runs"):
+        with panel("Spark runs and streams"):
             numbers = ((name, True) for name in ("done", "failed", "in work"))
             self._runs = Grid([("spout", False), *numbers, ("progress", False), ("driver", False)])
             self._no_runs = text("p", "None in progress.").classes("muted")
@@ -72,13 +72,12 @@ class Tables:
         )
         self._failures.show(
             [
-                (one.spout, one.reason, one.component or None, one.error or None, one.count, moment(one.last_ms))
+                (one.component or None, one.error or None, one.count, moment(one.last_ms), one.spout, one.reason)
                 for one in reading.failures[:MOST_ROWS]
             ]
         )
         self._no_failures.set_visibility(not reading.failures)
-        runs = [_run_of(one) for one in view.spouts if one.run_roots is not None]
-        runs += map(_booked_run, reading.runs)
+        runs = _runs(view, reading.runs)
         self._runs.show(runs[:MOST_ROWS])
         self._no_runs.set_visibility(not runs)
 
@@ -101,6 +100,15 @@ class Tables:
         self._more.set_text(f"The {MOST_ROWS} busiest of {count:,}." if count > MOST_ROWS else "")
 
 
+def _runs(view: Overview, booked: tuple[RunView, ...]) -> list[tuple[Cell, ...]]:
+    """Runs in progress, and tracked streams, those that are alive first."""
+    found = [_run_of(one) for one in view.spouts if one.run_roots is not None]
+    runs = {one.about.spout: one for one in booked}
+    streams = [(one, runs.pop(one.name, None)) for one in view.spouts if one.micro_batches is not None]
+    found += map(_booked_run, runs.values())
+    return found + [_stream(*one) for one in sorted(streams, key=lambda one: one[0].driver is None)]
+
+
 def _run_of(spout: SpoutView) -> tuple[Cell, ...]:
     """Of a run whose driver keeps the books. It holds the lease of its spout, so all that is pending there is its."""
     roots, pending = spout.run_roots or 0, spout.stats.pending
@@ -112,6 +120,15 @@ def _booked_run(run: RunView) -> tuple[Cell, ...]:
     """Of a run whose tasks keep the books: how many messages there are is not known before the end."""
     partitions = f"{run.ended:,} of {run.about.partitions or run.seen:,} partitions"
     return run.about.spout, run.done, run.failed, run.in_work, partitions, _driver(run.driver)
+
+
+def _stream(spout: SpoutView, run: RunView | None) -> tuple[Cell, ...]:
+    """Of a tracked stream, with the run of the micro-batch in work."""
+    finished = f"{spout.micro_batches:,} micro-batch{'' if spout.micro_batches == 1 else 'es'} finished"
+    if run is None:
+        return spout.name, None, None, None, finished, _driver(spout.driver)
+    *cells, partitions, driver = _booked_run(run)
+    return *cells, f"{finished}, next: {partitions}", driver
 
 
 def _driver(holder: str | None) -> str:

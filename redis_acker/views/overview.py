@@ -12,9 +12,9 @@ from redis_acker.store.heads import read_head
 from redis_acker.store.ids import spout_of
 from redis_acker.store.namespace import StoredSettings
 from redis_acker.store.packed import age_ms
-from redis_acker.store.shards import Shards
 from redis_acker.store.spout_states import SpoutState, SpoutStates
 from redis_acker.store.stats import Latency, ShardStats, SpoutStats, Stats, read_stats
+from redis_acker.store.tracked_streams import TrackedStreams
 from redis_acker.views.servers import ServerView, read_servers
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class SpoutView:
     """Entries in its completion streams that no reader has released. An entry holds up to thousands of roots."""
     unread_failures: int
     retries: int
-    """Failed messages that wait for their next attempt."""
+    """Messages in its retry book: they have failed, and are neither complete nor dead. Their next attempt may be in
+    work."""
     dead: int
     """Dead letters."""
     driver: str | None
@@ -52,6 +53,8 @@ class SpoutView:
     """Since when it is paused, by the server's clock; None if it is not."""
     lag: int | None
     """Messages that wait in its source; None if nobody drives it, or its driver cannot tell."""
+    micro_batches: int | None
+    """Those that its tracked stream has finished; None if it has none."""
 
     @property
     def name(self) -> str:
@@ -133,7 +136,7 @@ def read_overview(acker: Acker, *, most_blocks: int = MOST_BLOCKS) -> Overview:
     have lost it: zeros would look like a quiet day."""
     stats = read_stats(acker.shards)
     taken_s = time.monotonic()
-    spouts = _spouts(acker.shards, acker.known_spouts())
+    spouts = _spouts(acker, acker.known_spouts())
     oldest = read_oldest(acker, stats, most_blocks=most_blocks)
     servers = read_servers(acker.servers, range(acker.settings.shards))
     address_of = {shard: server.address for server in servers for shard in server.shards}
@@ -170,10 +173,11 @@ def rates(before: Overview, after: Overview) -> dict[str, Rates]:
 
 
 def _spouts(
-    shards: Shards, numbers: dict[str, int]
-) -> dict[str, tuple[int, int, int, int, str | None, int, int | None, int | None, int | None]]:
-    """Of each spout: entries in its completion and failure streams, messages that wait for a retry, dead letters, who
-    drives it, for how many ms more, the roots of its Spark run, since when it is paused, its lag."""
+    acker: Acker, numbers: dict[str, int]
+) -> dict[str, tuple[int, int, int, int, str | None, int, int | None, int | None, int | None, int | None]]:
+    """Of each spout: entries in its completion and failure streams, messages in its retry book, dead letters, who
+    drives it, for how many ms more, the roots of its Spark run, since when it is paused, its lag, its micro-batches."""
+    shards, batches = acker.shards, TrackedStreams(acker).batches()
     found, states = {}, SpoutStates(shards).all()
     for (name, number), facts in zip(numbers.items(), shards.facts(list(numbers.values())), strict=True):
         driver = None if facts.holder is None else facts.holder.decode(errors="replace")
@@ -183,7 +187,7 @@ def _spouts(
         state = states.get(number, SpoutState())
         lag = state.lag if driver else None
         counts = (facts.completions, facts.failures, facts.retries, facts.dead)
-        found[name] = (*counts, driver, lease_ms, run_roots, state.paused_ms, lag)
+        found[name] = (*counts, driver, lease_ms, run_roots, state.paused_ms, lag, batches.get(name))
     return found
 
 

@@ -113,9 +113,11 @@ def run_fused(messages: MessageFrame, plan: FusedPlan, options: RunOptions, sink
     told = input_fingerprint(plan.whole), plan.fingerprint_of_steps(sink), partial(known_count, messages.frame)
     run = BookedRun(messages, options, *told, hands_over=sink.anchors is not None)
     with run, RunTrace(run.name, [messages.spout]) as trace:
-        rows = _pass(plan.whole, FusedSink(plan.steps, sink, run.books(messages), is_replay=False))
+        books = run.books(messages, trace=trace.context)
+        rows = _pass(plan.whole, FusedSink(plan.steps, sink, books, is_replay=False))
         for again in run.replays():
-            _pass(plan.frame(again), FusedSink(plan.steps, sink, run.books(again), is_replay=True))
+            books = run.books(again, trace=trace.context)
+            _pass(plan.frame(again), FusedSink(plan.steps, sink, books, is_replay=True))
         return trace.ended(run.summary(rows))
 
 
@@ -133,6 +135,7 @@ def _run_held(messages: MessageFrame, plan: FusedPlan, options: RunOptions, held
             # Behind native columns a row is not the one that came in.
             keeps_rows=bool(held.rows) and not plan.projections,
             tells_ids=held.tells_ids or hands_over,
+            trace=trace.context,
         )
         rows = _pass(plan.whole, FusedSink(plan.steps, sink, books, is_replay=held.is_replay))
         return trace.ended(run.summary(rows))

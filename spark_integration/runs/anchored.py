@@ -51,13 +51,13 @@ class Counts:
     """Rows that had been done before, were here twice, or are of trees that are over."""
     failed: int = 0
     traced: list[bytes] = field(default_factory=list)
-    """The first deliveries that came with a trace: their first root and the context."""
+    """Of the first deliveries that came with a trace, each once: their first root and the context."""
 
     def add(self, other: Counts) -> None:
         self.rows += other.rows
         self.before += other.before
         self.failed += other.failed
-        self.traced = [*self.traced, *other.traced][:MOST_TRACED]
+        self.traced = list(dict.fromkeys([*self.traced, *other.traced]))[:MOST_TRACED]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class AnchoredTask:
         failed_rows = np.unique(np.array([place for some in failed.values() for place in some], dtype=np.int64))
         self._end(mine, failed, failed_rows, leaving.sent, received.take(half_acked))
         traced = [mine.roots_of(row)[0].to_bytes(8, "big") + trace for row, trace in mine.traces.items()]
-        self._counts.add(Counts(len(received), len(received) - len(to_do), len(failed_rows), traced[:MOST_TRACED]))
+        self._counts.add(Counts(len(received), len(received) - len(to_do), len(failed_rows), traced))
 
     def _ask(self, received: Received) -> tuple[Places, Places]:
         """Which rows are to be worked on, and which only to be acked."""
@@ -192,9 +192,9 @@ class AnchoredRun(RunLife):
 
 def traced_deliveries(counts: Counts) -> list[TracedDelivery]:
     found = []
-    for one in counts.traced:
+    for number, one in enumerate(counts.traced):  # of one message several, if they came from different spans
         root = int.from_bytes(one[:-TRACE_BYTES], "big")
-        found.append(TracedDelivery(root, [root], one[-TRACE_BYTES:]))
+        found.append(TracedDelivery(number, [root], one[-TRACE_BYTES:]))
     return found
 
 

@@ -84,6 +84,8 @@ class Books:
     """Whether rows are kept, at least those of messages that are given up."""
     tells_ids: bool = False
     """Whether all completions say which messages they are of."""
+    trace: bytes = b""
+    """The context of the run's span, which the first rows carry on that leave for another application; empty: none."""
     version: str = VERSION
 
     def check_version(self) -> None:

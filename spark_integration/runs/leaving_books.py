@@ -13,7 +13,7 @@ from redis_acker.store.progress import SUNK, DoneKeys, Portion
 from spark_integration.runs.books import Books, FailedPlaces, TaskBooks, failed_rows
 from spark_integration.runs.deliveries import Leaving, Received
 from spark_integration.runs.portions import edges_of, keys_of
-from spark_integration.runs.tracking import Keys
+from spark_integration.runs.tracking import MOST_TRACED, Keys
 
 
 class LeavingBooks(TaskBooks):
@@ -27,6 +27,8 @@ class LeavingBooks(TaskBooks):
         self._left: U64Array = np.zeros(0, dtype=np.uint64)
         """The roots with which rows have left."""
         self._kept: DoneKeys | None = None
+        # The same messages in every attempt, and fewer than MOST_TRACED in all partitions together.
+        self._traced = MOST_TRACED >> partition + 1 if books.trace else 0
 
     def _make_pending(self, portion: Portion, batch: pa.RecordBatch, keys: Keys, roots: U64Array) -> bool:
         if self._books.rows:  # of a stream, which has nothing else to try a message again with that fails elsewhere
@@ -35,7 +37,9 @@ class LeavingBooks(TaskBooks):
 
     def _work_on(self, portion: Portion, batch: pa.RecordBatch, roots: U64Array) -> FailedPlaces:
         edges = edges_of(keys_of(batch))
-        self._leaving = Leaving(Received(np.arange(1, len(roots) + 1), roots, edges, {}), self._job)
+        traced = range(min(len(roots), self._traced - self._place.rows))
+        traces = dict.fromkeys(traced, self._books.trace)
+        self._leaving = Leaving(Received(np.arange(1, len(roots) + 1), roots, edges, traces), self._job)
         self._left = roots
         return super()._work_on(portion, batch, roots)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ class RunTrace:
         """By their keys."""
         self._by_root: dict[int, Span] = {}
         self._about: dict[str, Any] = {}
+        self._began_ns = time.time_ns()
 
     def __enter__(self) -> RunTrace:
         tracer = find_tracer()
@@ -40,17 +42,24 @@ class RunTrace:
         return self
 
     def received(self, deliveries: Sequence[TracedDelivery]) -> None:
-        """Begins the spans of deliveries that came with a trace."""
+        """Begins the spans of deliveries that came with a trace. They may be known only when the job is done, and have
+        been in work since the run began."""
         if not (tracer := find_tracer()):
             return
         for delivery in deliveries:
-            if span := start_span(tracer, self._name, delivery.trace, {"run": self._run}):
+            about = {"run": self._run}
+            if span := start_span(tracer, self._name, delivery.trace, about, start_time=self._began_ns):
                 self._deliveries[delivery.key] = span
                 self._by_root.update(dict.fromkeys(delivery.roots, span))
 
     def _traced_deliveries(self) -> list[TracedDelivery]:
         inputs = [one for one in self._inputs if isinstance(one, GatheredDeliveries)]
         return [delivery for one in inputs for delivery in one.traces()][:MOST_TRACED]
+
+    @property
+    def context(self) -> bytes:
+        """That of the run; empty if it is not traced."""
+        return context_of(self._span) if self._span else b""
 
     def contexts(self, tables: Sequence[KeyTable]) -> dict[int, bytes]:
         """What rows carry on when they are handed over: by the key of a message, the context of its span."""

@@ -95,6 +95,10 @@ class RedisStreamSource:
             found.append(StreamStatus(name, max(0, waiting), pending, finished, is_full))
         return found
 
+    def lag(self) -> int:
+        """How many entries no micro-batch has yet: a tracked stream asks for it, for people to see."""
+        return sum(one.waiting for one in self.status())
+
     @property
     def _streams(self) -> UserStreams:
         return self._address.streams(self._options.names)

@@ -42,7 +42,7 @@ _DEAD = (
 _STATS = (
     "spout string, pending long, initialised long, completed long, failed long, timeout long, replayed long, "
     "buried long, retries long, dead long, unread_completions long, unread_failures long, oldest_ms long, "
-    "latency_p50_ms long, latency_p99_ms long, driver string, paused_ms long, lag long"
+    "latency_p50_ms long, latency_p99_ms long, driver string, paused_ms long, lag long, micro_batches long"
 )
 
 
@@ -177,7 +177,7 @@ def _stats(acker: Acker, options: ViewOptions, partition: ViewPartition) -> Iter
             final = counted.initialised, counted.completed, counted.failed, counted.timeout
             kept = one.retries, one.dead, one.unread_completions, one.unread_failures
             latency = one.latency.at_most_ms(0.5), one.latency.at_most_ms(0.99)
-            state = one.driver, one.paused_ms, one.lag
+            state = one.driver, one.paused_ms, one.lag, one.micro_batches
             numbers = *final, counted.replayed, counted.buried, *kept, one.oldest_ms, *latency
             yield one.name, counted.pending, *numbers, *state
 

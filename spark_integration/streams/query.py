@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from redis_acker import Acker
+from redis_acker.driver.pausing import Switch
 from redis_acker.errors import AckerError
 from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.message_ids import MessageId
@@ -91,6 +92,8 @@ class MessageQuery(TrackedQuery):
         self._began_ms: int | None = None
         self._tally = StreamTally(plan.acker, plan.spout, self._spout, lambda: self._began_ms)
         self._retries = Retries(plan, self._spout, self._tally)
+        lag = getattr(plan.source, "lag", None)
+        self._switch = Switch(plan.acker, plan.spout, plan.acker.clock.time_ms, lag=lag)
 
     def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> MessageQuery:
         self._spout.hold()
@@ -168,10 +171,14 @@ class MessageQuery(TrackedQuery):
         self._spout.end_batch(self._tally)
 
     def _wait_for_room(self) -> None:
-        """Backpressure: a sink that refuses everything must not fill the store."""
+        """Waits while the spout is paused; and, as backpressure, while too many messages wait: a sink that refuses
+        everything must not fill the store."""
         said = False
-        while self._spout.waiting > self._plan.max_waiting and not self._stop.is_set() and not self._is_stopped:
-            if not said:
+        while not (self._stop.is_set() or self._is_stopped):
+            is_full = self._spout.waiting > self._plan.max_waiting
+            if not (is_full or self._switch.is_paused()):
+                return
+            if is_full and not said:
                 log.warning(
                     "Spout %s: %s failed messages wait for another attempt, and the next micro-batch waits for them.",
                     self._plan.spout,
@@ -187,10 +194,12 @@ class MessageQuery(TrackedQuery):
         self._spout.renew_lease()
         self._tally.read()
         self._spout.accept_requests()
-        self._retries.run_due()
+        if not self._switch.is_paused():
+            self._retries.run_due()
 
     def _leave(self) -> None:
         super()._leave()
+        self._switch.forget_lag()
         try:
             self._tally.read()
         except AckerError as error:

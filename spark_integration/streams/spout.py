@@ -38,7 +38,8 @@ log = logging.getLogger(__name__)
 
 
 class Source(Protocol):
-    """Where the messages of a stream come from, if it wants to know what became of them."""
+    """Where the messages of a stream come from, if it wants to know what became of them. If it has a method lag() too,
+    which tells how many messages wait in it, that is asked every few seconds, for people to see."""
 
     def finish(self, message_ids: Sequence[MessageId]) -> None:
         """These messages are complete, or dead. Called at least once for each, after its final event is stored."""

@@ -63,6 +63,9 @@ def test_an_error_is_said_on_the_same_line() -> None:
         "redis://host?password=hunter2&db=1",
         "password: hunter2",
         "{'password': 'hunter2'}",
+        "{'password': 'a secret, hunter2'}",
+        'password="a hunter2"',
+        "redis://:half@hunter2@host:6379/0, redis://user:hunter2@host",
     ],
 )
 def test_a_password_is_left_out(text: str) -> None:

@@ -8,6 +8,11 @@ import pytest
 from redis_acker import Anchors, Delivery, Inbox
 from tests.components.desk import Desk, tuple_of
 from tests.components.store import Store
+from tests.spans import Spans, attribute, spans
+
+__all__ = ["spans"]
+
+TRACE = bytes(range(1, 25)) + b"\1"
 
 
 def handed_over(store: Store, count: int) -> tuple[int, list[bytes]]:
@@ -107,3 +112,35 @@ def test_work_that_takes_long_keeps_its_messages_alive(store: Store, monkeypatch
         pass
     assert extended == [root]
     assert np.uint64(root)
+
+
+def test_the_trace_of_a_message_goes_through_the_program_and_its_failure_is_marked(store: Store, spans: Spans) -> None:
+    root, headers = handed_over(store, 2)
+    inbox, last = Inbox(store.acker, name="mailer"), Inbox(store.acker, name="printer")
+    done, failed = to_do(inbox.receive([header + TRACE for header in headers]))
+    with done.anchors.span("letter"), spans.provider.get_tracer("library").start_as_current_span("query"):
+        sent = done.send_on()
+    [printed] = to_do(last.receive([sent]))
+    last.ack([printed])
+    inbox.ack([done])
+    assert store.is_pending(root)
+    inbox.fail(failed, ValueError("no such address"), fatal=True)
+
+    by_id = {span.context.span_id: span.name for span in spans.all()}
+    assert sorted((by_id.get(one.parent.span_id, ""), one.name) for one in spans.all() if one.parent) == [
+        ("", "mailer"),
+        ("", "mailer"),
+        ("letter", "printer"),
+        ("letter", "query"),
+        ("mailer", "letter"),
+    ]
+    assert spans.traces() == {int.from_bytes(TRACE[:16], "big")}
+    assert [one.status.description for one in spans.named("mailer")] == [None, "ValueError: no such address"]
+    assert [attribute(one, "fatal") for one in spans.named("mailer")] == [None, True]
+
+
+def test_a_delivery_is_traced_only_where_somebody_traces(store: Store) -> None:
+    _, [header] = handed_over(store, 1)
+    [delivery] = to_do((inbox := Inbox(store.acker, name="mailer")).receive([header + TRACE]))
+    assert delivery.send_on().trace == TRACE
+    inbox.fail(delivery, "no")

@@ -9,6 +9,7 @@ import pytest
 
 from redis_acker.components.spout import Spout
 from redis_acker.driver.pausing import LAG_EVERY_MS, LOOK_EVERY_MS
+from redis_acker.errors import ServerUnavailable
 from redis_acker.store.spout_states import SpoutStates
 from redis_acker.views.overview import read_overview
 from tests.driver.conftest import NewWorld
@@ -162,6 +163,8 @@ class WithLag(DurableSpout):
     waiting: int | None = 7
 
     def lag(self) -> int | None:
+        if self.waiting == -2:
+            raise ServerUnavailable("away")
         if self.waiting == -1:
             raise RuntimeError("no idea")
         return self.waiting
@@ -191,6 +194,8 @@ def test_the_lag_is_shown_while_a_driver_tells_it(new_world: NewWorld, caplog: p
     spout.waiting = 9
     assert after_a_while() == 9
     spout.waiting = None
+    assert after_a_while() is None
+    spout.waiting = -2  # only for a while
     assert after_a_while() is None
     spout.waiting = 0
     assert after_a_while() == 0

@@ -14,6 +14,7 @@ from redis_acker.metrics.families import MOST_NAMES, OTHER, FirstNames
 from redis_acker.store.lease import Lease
 from redis_acker.store.message_ids import id_to_text
 from redis_acker.store.spout_states import SpoutStates
+from redis_acker.store.tracked_streams import TrackedStreamRecord, TrackedStreams
 from tests.backends import Backend, Servers
 from tests.driver.conftest import NewWorld, new_world
 from tests.driver.world import SPOUT
@@ -48,7 +49,7 @@ def test_metrics_agree_with_a_count_of_what_happened(new_world: NewWorld) -> Non
     assert found.total("completion_seconds_count") == len(world.completed)
     assert found.total("completion_seconds_bucket", le="+Inf") == len(world.completed)
     assert found.total("pending") == found.total("shard_pending") == 0
-    assert found.total("waiting_retries") == 0
+    assert found.total("retries") == 0
     assert (found.total("unread", stream="completions"), found.total("unread", stream="failures")) == (0, 0)
     assert found.total("up") == 1
 
@@ -74,12 +75,14 @@ def test_every_backend_has_every_metric(backend: Backend, namespace: str) -> Non
         Lease(acker, "orders").renew()
         states, number = SpoutStates(acker.shards), acker.spout_number("orders")
         assert Scrape.direct(acker).total("paused") == 0
-        assert "redis_acker_lag" not in {sample.name for sample in Scrape.direct(acker).samples}
+        assert not {"redis_acker_lag", "redis_acker_micro_batches_total"} & Scrape.direct(acker).names()
         states.pause(number)
         states.note_lag(number, 1_000_000)
+        TrackedStreams(acker).put("orders", TrackedStreamRecord("query", "id", 41))
         found = Scrape.direct(acker)
 
     assert (found.total("paused", spout="orders"), found.total("lag", spout="orders")) == (1, 1_000_000)
+    assert found.total("micro_batches_total", spout="orders") == 42
     assert found.total("pending", spout="orders") == 29
     assert (found.total("late_total"), found.total("acked_total")) == (20, 20)
     assert found.total("blocks", bucket="0") == 1

@@ -20,6 +20,7 @@ from redis_acker.metrics.exporter import serve_metrics
 from redis_acker.retries.book import DeadLetter, FailedAttempt, RetryBook
 from redis_acker.store.lease import Lease
 from redis_acker.store.spout_states import SpoutStates
+from redis_acker.store.tracked_streams import TrackedStreamRecord, TrackedStreams
 from tests.binaries import require_prometheus
 from tests.servers import Server, start_server
 from tests.waiting import wait_until
@@ -125,6 +126,7 @@ def test_every_query_of_the_dashboard_returns_data(server: Server, tmp_path: Pat
             bury(acker)
             Lease(acker, "orders", for_ms=3_600_000).renew()
             SpoutStates(acker.shards).note_lag(acker.spout_number("orders"), 3)
+            TrackedStreams(acker).put("orders", TrackedStreamRecord("query", "id", 41))
             waiting = [
                 expression.replace("$namespace", "shop").replace("$__rate_interval", "30s")
                 for expression in expressions()

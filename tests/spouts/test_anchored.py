@@ -23,10 +23,14 @@ from redis_acker.spouts.anchored import AnchoredSpout
 from redis_acker.spouts.redis_stream import RedisStreamSpout
 from redis_acker.store.message_ids import MessageId
 from tests.backends import Servers
+from tests.spans import Spans, is_failed, spans
 from tests.spouts.kit import Book, Work, topology
 from tests.waiting import wait_until
 
+__all__ = ["spans"]
+
 ONCE = RetryPolicy(max_attempts=1)
+TRACE = bytes(range(1, 25)) + b"\1"
 
 
 @pytest.fixture
@@ -101,6 +105,28 @@ def test_what_is_given_up_here_fails_the_message_there(acker: Acker, sender: Sen
     with acker.failures("sender") as failures:
         [failure] = failures.read()
     assert (failure.message_ids, failure.component) == (["m1"], "worker")
+
+
+def test_the_trace_of_the_other_program_goes_on_here_with_the_failure_marked(
+    acker: Acker, sender: Sender, spans: Spans
+) -> None:
+    sender.send(1)
+
+    def refuse(value: str, times: int) -> None:
+        if value == "0/1":
+            raise ValueError("one")
+
+    sender.deliver(*({**row, "anchors": row["anchors"] + TRACE} for row in sender.rows))
+    retries = RetryPolicy(max_attempts=2, first_ms=1)
+    with LocalRunner(topology(sender.spout(), Work(Book(), refuse)), acker, retries=retries) as runner:
+        runner.wait_until_idle()
+        wait_until(lambda: sender.counts() == (0, 1, 0))
+
+    assert spans.traces() == {int.from_bytes(TRACE[:16], "big")}
+    parents = {span.context.span_id: span.name for span in spans.all()}
+    messages = [span for span in spans.all() if span.name.startswith("numbers/source")]
+    assert [parents.get(one.parent.span_id) for one in messages if one.parent] == [None, None, messages[0].name]
+    assert sorted(one.name for one in spans.all() if is_failed(one)) == [messages[0].name] * 2 + ["work"] * 2
 
 
 def test_a_topology_that_is_started_again_acks_what_the_one_before_has_done(acker: Acker, sender: Sender) -> None:

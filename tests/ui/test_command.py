@@ -83,6 +83,24 @@ def test_other_sites_are_refused(served: Served, origin: str) -> None:
     assert handshake(served, origin) == 403
 
 
+@pytest.mark.parametrize(
+    ("site", "mode", "target", "status"),
+    [
+        ("none", "navigate", "document", 200),
+        ("same-origin", "no-cors", "script", 200),
+        ("cross-site", "navigate", "document", 200),
+        ("cross-site", "no-cors", "image", 403),
+        ("same-site", "no-cors", "script", 403),
+        ("cross-site", "navigate", "iframe", 403),
+    ],
+)
+def test_other_sites_may_link_to_the_page_and_not_embed_it(
+    served: Served, site: str, mode: str, target: str, status: int
+) -> None:
+    said = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": target}
+    assert get(served, **said)[0] == status
+
+
 def test_the_page_itself_gets_its_web_socket(served: Served) -> None:
     assert get(served, Origin=f"http://{served.host}")[0] == 200
     assert handshake(served, f"http://{served.host}") == 101

@@ -35,6 +35,23 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(open_page: Open, acker: Ack
     assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_on_a_phone_all_buckets_and_the_errors_are_in_sight(open_page: Open, acker: Acker) -> None:
+    roots = acker.allocate("orders", 1)
+    acker.init(roots, new_edges(1))
+    acker.fail(roots, component="billing", error="ConnectionError: it is away")
+    page = open_page(viewport={"width": 390, "height": 844})
+    error = page.page.get_by_role("region", name="Failures").get_by_text("ConnectionError: it is away")
+    expect(error).to_be_visible()
+    buckets = page.page.get_by_role("list", name="Buckets").get_by_role("listitem")
+    tops = set()
+    for part in (error, *(buckets.nth(bucket).get_by_text("0", exact=True) for bucket in range(4))):
+        box = part.bounding_box()
+        assert box
+        assert box["x"] + box["width"] <= 360, part
+        tops.add(box["y"])
+    assert len(tops) == 2  # the numbers of the buckets are in one line
+
+
 def test_parts_have_headings_and_buttons_have_names_for_a_screen_reader(open_page: Open, acker: Acker) -> None:
     acker.init(acker.allocate("orders", 1), new_edges(1))
     page = open_page()

@@ -11,6 +11,8 @@ import pytest
 from playwright.sync_api import expect
 
 from redis_acker import Acker, new_edges
+from redis_acker.store.lease import Lease
+from redis_acker.store.tracked_streams import TrackedStreamRecord, TrackedStreams
 from tests.cli.runs import redis_acker
 from tests.cli.stored_runs import StoredRun
 from tests.servers import Server
@@ -68,11 +70,11 @@ def test_ten_pages_cost_the_store_no_more_than_one(open_page: Open, server: Serv
     with server.client() as client:
 
         def calls_of_readings(count: int) -> dict[str, float]:
-            """Commands for each reading, over so many readings: a reading asks for three hashes as a whole."""
+            """Commands for each reading, over so many readings: a reading asks for four hashes as a whole."""
             start = calls(client)
-            wait_until(lambda: calls(client)["cmdstat_hgetall"] - start["cmdstat_hgetall"] >= 3 * count, 60)
+            wait_until(lambda: calls(client)["cmdstat_hgetall"] - start["cmdstat_hgetall"] >= 4 * count, 60)
             end = calls(client)
-            readings = (end["cmdstat_hgetall"] - start["cmdstat_hgetall"]) / 3
+            readings = (end["cmdstat_hgetall"] - start["cmdstat_hgetall"]) / 4
             return {name: (end[name] - start[name]) / readings for name in end if "info" not in name}
 
         alone = calls_of_readings(3)
@@ -113,6 +115,28 @@ def test_spark_runs_are_shown_whoever_keeps_their_books(open_page: Open, acker: 
     acker.init(acker.allocate("lines", 25), new_edges(25))
     acker.shards.ask(0, "SET", acker.shards.keys[0].run(acker.spout_number("lines")), "1 100 500")
     page = open_page()
-    runs = page.page.get_by_role("region", name="Spark runs")
+    runs = page.page.get_by_role("region", name="Spark runs and streams")
     expect(runs.get_by_role("row", name="orders 30 0 0 1 of 4 partitions gone")).to_be_visible()
     expect(runs.get_by_role("row", name="lines 75 - 25 75% of 100 gone")).to_be_visible()
+
+
+def test_tracked_streams_are_shown_between_their_micro_batches_too(open_page: Open, acker: Acker) -> None:
+    records = TrackedStreams(acker)
+    for spout, batch in (("orders", 41), ("returns", -1), ("clicks", 0)):
+        acker.init(acker.allocate(spout), new_edges(1))
+        records.put(spout, TrackedStreamRecord("query", "id", batch))
+    Lease(acker, "orders", for_ms=600_000).renew()
+    StoredRun(acker, "returns", partitions=4).finish(0, 30)
+    page = open_page()
+    runs = page.page.get_by_role("region", name="Spark runs and streams")
+    for row in (
+        "orders - - - 42 micro-batches finished alive",
+        "clicks - - - 1 micro-batch finished gone",
+        "returns 30 0 0 0 micro-batches finished, next: 1 of 4 partitions gone",
+    ):
+        expect(runs.get_by_role("row", name=row)).to_be_visible()
+    expect(runs.get_by_role("row")).to_have_count(4)
+    expect(runs.get_by_text("None in progress.")).to_be_hidden()
+    shown = redis_acker("stats", "--interval", "1ms", "--url", acker.urls[0], "-n", "shop").stdout
+    assert "tracked stream  micro-batches  driver" in shown
+    assert "orders                     42  alive" in shown

@@ -64,6 +64,22 @@ def test_without_the_switch_nobody_can_act(open_page: Open, acker: Acker) -> Non
     assert page.page.get_by_role("button", name="Replay").count() == 0
 
 
+def test_letters_that_come_later_are_announced_and_do_not_move_the_list(open_page: Open, acker: Acker) -> None:
+    bury(acker, "order-1")
+    page = open_page()
+    letters, news = page.page.locator('[data-part="letter"]'), page.page.locator('[data-part="news"]')
+    letters.first.get_by_role("button").first.click()
+    expect(letters.first.get_by_text("Failed attempts")).to_be_visible()
+    expect(news).to_have_text("")
+    bury(acker, "order-2", "order-3")
+    expect(news).to_have_text("2 more since this list was read: First page reads it again.")
+    expect(letters.first.get_by_text("Failed attempts")).to_be_visible()
+    assert letters.count() == 1
+    page.page.get_by_role("button", name="First page").click()
+    expect(letters).to_have_count(3)
+    expect(news).to_have_text("")
+
+
 def test_with_the_token_a_dead_letter_is_replayed_after_one_question(open_page: Open, acker: Acker) -> None:
     bury(acker, "order-1", "order-2")
     page = open_page("--allow-actions", "--token", TOKEN)

@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from redis_acker import Acker, Rotator, new_edges
+from redis_acker.retries.book import FailedAttempt, Retry, RetryBook
 from redis_acker.store.pending import PendingRoot, oldest_first
+from redis_acker.store.tracked_streams import TrackedStreamRecord, TrackedStreams
 from redis_acker.views.overview import rates as rates_between
 from redis_acker.views.overview import read_overview
 from redis_acker.views.readers import read_streams
@@ -44,6 +46,27 @@ def test_an_overview_has_all_spouts_shards_and_servers(acker: Acker) -> None:
     assert (view.overdue_ms, view.is_oldest_exact) == (0, True)
     assert all(0 < one.due_in_ms <= 300_000 for one in view.shards)
     assert [server.error for server in view.servers] == [None] * len(view.servers)
+
+
+def test_the_micro_batches_of_a_stream_are_counted_and_what_cannot_be_read_is_left_out(acker: Acker) -> None:
+    for spout in ("orders", "clicks", "returns"):
+        start(acker, spout, 3)
+    TrackedStreams(acker).put("orders", TrackedStreamRecord("query", "id", 41))
+    acker.shards.tracked_streams().put({"clicks": "nonsense", "returns": '{"query": 1, "batch": "x", "format": 1}'})
+    found = {one.name: one.micro_batches for one in read_overview(acker).spouts}
+    assert found == {"orders": 42, "clicks": None, "returns": None}
+
+
+def test_a_message_is_among_the_retries_until_it_is_over(acker: Acker) -> None:
+    start(acker, "orders", 3)
+    attempt = FailedAttempt(1, "failed", "parse", "bad", 1)
+    RetryBook(acker, "orders").note({1: Retry([attempt])})
+    acker.init(acker.allocate("orders"), new_edges(1), message_ids=[1], attempts=2)
+    [orders] = read_overview(acker).spouts
+    assert (orders.retries, orders.stats.replayed) == (1, 1)
+    RetryBook(acker, "orders").forget([1])
+    [orders] = read_overview(acker).spouts
+    assert orders.retries == 0
 
 
 def test_the_oldest_root_of_a_spout_and_a_shard_is_found(acker: Acker) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -11,7 +15,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from redis_acker import Acker, Anchors, new_edges
+from redis_acker import Acker, Anchors, Inbox, new_edges
 from spark_integration import track
 from spark_integration.errors import JobFailed
 from spark_integration.runs.tracking import MOST_TRACED
@@ -107,10 +111,63 @@ def test_a_message_that_came_with_a_trace_stays_in_it_through_two_more_jobs(
     assert books(acker, "source") == (4, 1, 3, 0)
 
 
-def test_nothing_is_carried_when_the_run_is_not_sampled(tracked: MakeFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_tasks_hand_over_are_in_one_trace_through_two_more_programs(
+    spark: SparkSession, tracked: MakeFrame, acker: Acker, spans: Spans, tmp_path: Path
+) -> None:
+    def write(name: str) -> Callable[[pa.RecordBatch], None]:
+        def sink(batch: pa.RecordBatch) -> None:
+            if batch.num_rows:
+                path = tmp_path / name / f"{batch.column('anchors')[0].as_py()[:16].hex()}.parquet"
+                pq.write_table(pa.Table.from_batches([batch]), path)
+
+        (tmp_path / name).mkdir()
+        return sink
+
+    def twice(row: Row) -> list[tuple[str, int]]:
+        return [(row.id, row.number), (row.id, row.number)]
+
+    tracked(500).flat_map(twice, "id string, number long").sink(write("first"), anchors="anchors")
+    headers = [row.anchors for row in spark.read.parquet(str(tmp_path / "first")).collect()]
+    traced = {bytes(one[:8]) for one in headers if len(one) == 41}
+    assert 0 < len(traced) < MOST_TRACED
+    assert [len(one) for one in headers].count(16) == 1000 - 2 * len(traced)
+
+    received = track(spark.read.parquet(str(tmp_path / "first")), acker=acker, name="second", anchors="anchors")
+    received.sink(write("second"), anchors="anchors")
+    rows = [row.anchors for row in spark.read.parquet(str(tmp_path / "second")).collect()]
+    inbox = Inbox(acker, name="third")
+    deliveries = [one for one in inbox.receive(rows) if one]
+    [bad, *_] = [one for one in deliveries if one.anchors.trace]
+    inbox.fail(bad, "no such customer")
+    inbox.ack(one for one in deliveries if one is not bad)
+
+    [run] = spans.named("run numbers")
+    in_trace = [span for span in spans.all() if span.context.trace_id == run.context.trace_id]
+    counts = Counter(span.name for span in in_trace)
+    assert counts == {"run numbers": 1, "second": len(traced), "third": 2 * len(traced)}
+    assert [(span.name, span.status.description) for span in in_trace if is_failed(span)] == [
+        ("third", "no such customer")
+    ]
+    [second] = spans.named("run second")
+    assert all((span.start_time or 0) <= (second.end_time or 0) for span in spans.named("second"))
+    assert min(span.start_time or 0 for span in spans.named("second")) <= (second.start_time or 0)
+    assert books(acker) == (500, 499, 1, 0)
+
+
+def test_nothing_is_carried_when_the_run_is_not_sampled(
+    tracked: MakeFrame, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
     assert {len(row.anchors) for row in tracked(10).to_df().collect()} == {16}
+    path = tmp_path / "lengths"
+
+    def note(batch: pa.RecordBatch) -> None:
+        with path.open("a") as file:
+            file.write("".join(f"{len(one)}\n" for one in batch.column("anchors").to_pylist()))
+
+    tracked(10, spout="others").sink(note, anchors="anchors")
+    assert path.read_text() == "16\n" * 10
 
 
 def test_rows_that_come_from_several_messages_carry_one_trace(acker: Acker, numbers: Numbers, spans: Spans) -> None:

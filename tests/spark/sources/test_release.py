@@ -98,6 +98,7 @@ def test_with_max_pending_unfinished_the_query_waits_and_says_so(
     wait_until(lambda: is_full() and len(seen) == 10, LONG_S)
     [status] = source.status()
     assert (status.pending, status.waiting, status.finished) == (10, 20, 0)
+    assert source.lag() == 20
     source.finish(seen[:3])
     wait_until(lambda: is_full() and len(seen) == 13, LONG_S)
 

@@ -14,9 +14,12 @@ from redis_acker.errors import BadInput
 from redis_acker.store.message_ids import id_to_text
 from spark_integration import BadFrame, StreamJob, TrackedQuery, register, track_stream
 from tests.backends import Servers
+from tests.spans import Spans, is_failed, spans
 from tests.spark.streams.conftest import MakeStream
 from tests.spark.streams.feed import SPOUT, Feed
 from tests.waiting import wait_until
+
+__all__ = ["spans"]
 
 pytestmark = pytest.mark.full
 
@@ -135,6 +138,26 @@ def test_a_row_that_fails_in_the_second_query_comes_again_from_the_first(
     sunk = feed.sunk()
     assert {number: count for number, count in sunk.items() if count != 2} in ({}, {7: 3})
     assert len(sunk) == 20
+
+
+def test_a_message_is_in_one_trace_through_both_queries_with_the_failure_marked(
+    stream: MakeStream, feed: Feed, between: Between, second: Second, spans: Spans
+) -> None:
+    def refuse(row: Row) -> None:
+        if row.number == 0:
+            raise ValueError("never")
+
+    feed.put("one.json", range(10))
+    query = second(refuse)
+    policy = RetryPolicy(max_attempts=1)
+    with first_of(stream, between, retries=policy).start(checkpoint=feed.checkpoint) as first:
+        wait_until(lambda: first.counters.dead == 1 and query.counters.failed == 2, 120)
+
+    run, *_ = spans.named("run numbers")
+    in_trace = [span for span in spans.all() if span.context.trace_id == run.context.trace_id]
+    assert {span.parent.span_id for span in in_trace if span.parent} == {run.context.span_id}
+    assert {span.status.description for span in in_trace if is_failed(span)} == {"ValueError: never"}
+    assert {span.name for span in in_trace} == {"run numbers", SECOND}
 
 
 def test_what_keeps_failing_in_the_second_query_is_a_dead_letter_of_the_first_with_its_row(

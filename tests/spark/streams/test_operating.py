@@ -18,6 +18,8 @@ from pyspark.sql import functions as F
 from redis_acker import Acker, DeadLetters, RetryPolicy
 from redis_acker.retries.book import RetryBook
 from redis_acker.store.message_ids import MessageId
+from redis_acker.store.spout_states import SpoutStates
+from redis_acker.views.overview import read_overview
 from spark_integration import StreamCounters, StreamJob, track_stream
 from spark_integration.runs.kept_rows import pack_rows, unpack_rows
 from tests.backends import Keeper
@@ -171,6 +173,57 @@ def test_a_store_that_is_away_is_waited_for(
             wait_until(lambda: query.counters.completed == 19 or query.last_error, 120)
             assert query.last_error is None
     assert feed.sunk() == {n: 1 for n in range(20) if n != 3}
+
+
+class Lagging(Told):
+    """A source that knows what waits in it."""
+
+    def lag(self) -> int:
+        return 17
+
+
+def test_a_paused_stream_begins_no_micro_batch_and_no_retry_until_it_is_resumed(
+    stream: MakeStream, acker: Acker, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states, number = SpoutStates(acker.shards), acker.spout_number(SPOUT)
+    feed.put("one.json", range(10))
+    policy = RetryPolicy(max_attempts=1000, first_ms=10, longest_ms=20)
+    job = stream(retries=policy, source=Lagging()).map(fail_three, SCHEMA).sink(feed.sink, per="row")
+    looks: list[bool] = []
+
+    def look(states: SpoutStates, number: int) -> bool:
+        looks.append(is_paused(states, number))
+        return looks[-1]
+
+    def look_for_a_while() -> None:
+        """Until it was seen several times that it is paused."""
+        looks.clear()
+        wait_until(lambda: looks.count(True) >= 3, 60)
+
+    is_paused = SpoutStates.is_paused
+    monkeypatch.setattr(SpoutStates, "is_paused", look)
+    states.pause(number)
+    with job.start(checkpoint=feed.checkpoint) as query:
+        look_for_a_while()
+        assert feed.sunk() == {}
+        [spout] = [one for one in read_overview(acker).spouts if one.name == SPOUT]
+        assert (spout.stats.initialised, spout.lag) == (0, 17)
+        states.resume(number)
+        wait_until(lambda: query.counters.completed == 9 and query.counters.retried > 1, 120)
+        states.pause(number)
+        look_for_a_while()
+        retried = query.counters.retried
+        look_for_a_while()
+        assert query.counters.retried == retried
+        states.resume(number)
+        wait_until(lambda: query.counters.retried > retried, 120)
+        states.pause(number)
+        look_for_a_while()
+        feed.put("two.json", range(10, 20))
+    [spout] = [one for one in read_overview(acker).spouts if one.name == SPOUT]
+    assert spout.lag is None
+    assert states.all()[number].lag is None
+    states.resume(number)
 
 
 def test_a_stream_is_stopped_in_the_middle_and_goes_on(stream: MakeStream, acker: Acker, feed: Feed) -> None:
