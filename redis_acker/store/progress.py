@@ -322,6 +322,11 @@ class RunProgress:
                 keys = np.frombuffer(value, dtype="<i8", offset=8).astype(np.int64)
                 yield DoneKeys(int(field), int.from_bytes(value[:8], "little"), keys)
 
+    def keep_keys(self, first: int, keys: NDArray[np.int64]) -> None:
+        """Keeps keys of messages that somebody else deals with, under a block sequence that no portion has: to this
+        run they are done."""
+        self._keys.put({str(first): len(keys).to_bytes(8, "little") + keys.astype("<i8").tobytes()})
+
     def forget_keys(self, first: int) -> None:
         """Forgets that a portion is done."""
         self._keys.remove([str(first)])

@@ -135,6 +135,14 @@ class TrackedFrame:
             ids = rows.column(one.message_id).to_pylist()
             yield from ((message_id, rows.slice(i, 1)) for i, message_id in enumerate(ids))
 
+    def keys_of(self, message_ids: Iterable[MessageId]) -> dict[int, MessageId]:
+        """Messages by the keys that their rows have."""
+        found: dict[int, MessageId] = {}
+        for one in self._node.inputs().values():
+            assert isinstance(one, MessageFrame)
+            found |= one.keys_of(message_ids)
+        return found
+
     # -- native steps --------------------------------------------------------------------------------------------
 
     def select(self, *columns: str | Column) -> TrackedFrame:

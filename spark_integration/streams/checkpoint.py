@@ -66,10 +66,11 @@ class Checkpoint:
         self._record = replace(self._record, batch=batch)
         self._records.put(self._spout, self._record)
 
-    def held(self, spout: StreamSpout, tally: StreamTally, batch: int, *, tells_ids: bool) -> Held:
+    def held(
+        self, spout: StreamSpout, tally: StreamTally, progress: RunProgress, batch: int, *, tells_ids: bool
+    ) -> Held:
         """What the run of a micro-batch is told."""
         query = self._record.query
-        progress = RunProgress(self._acker, spout.number)
         name = f"query {query} batch {batch}"
         return Held(spout, tally, progress, name, query, rows=spout.rows_name, tells_ids=tells_ids)
 

@@ -26,6 +26,7 @@ from spark_integration.streams.counters import StreamCounters
 from spark_integration.streams.retries import Retries
 from spark_integration.streams.running import LOOK_EVERY_S, TrackedQuery
 from spark_integration.streams.spout import Source, StreamSpout, StreamTally
+from spark_integration.streams.suspects import BatchProgress, Suspects
 
 log = logging.getLogger(__name__)
 
@@ -91,10 +92,12 @@ class MessageQuery(TrackedQuery):
         self._began_ms: int | None = None
         self._tally = StreamTally(plan.acker, plan.spout, self._spout, lambda: self._began_ms)
         self._retries = Retries(plan, self._spout, self._tally)
+        self._suspects = Suspects(plan, self._spout, self._tally)
 
     def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> MessageQuery:
         self._spout.hold()
         try:
+            self._suspects.begin()
             self._checkpoint = Checkpoint(self._plan.acker, self._plan.spout, self._plan.message_id)
             self._checkpoint.check(self._plan.frame.sparkSession, checkpoint, takes_over=takes_over)
             self._start(self._plan.frame, checkpoint, trigger)
@@ -135,7 +138,8 @@ class MessageQuery(TrackedQuery):
     # -- micro-batches -------------------------------------------------------------------------------------------
 
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
-        held = self._checkpoint.held(self._spout, self._tally, batch_id, tells_ids=self._plan.source is not None)
+        progress, tells_ids = BatchProgress(self._plan), self._plan.source is not None
+        held = self._checkpoint.held(self._spout, self._tally, progress, batch_id, tells_ids=tells_ids)
         if self._checkpoint.is_finished(batch_id):
             log.info("Micro-batch %d of spout %s was finished before.", batch_id, self._plan.spout)
             self._clean_up(held)
@@ -147,7 +151,7 @@ class MessageQuery(TrackedQuery):
         if not self._plan.is_fused:
             batch = self._spout.without_strays(batch, self._plan.message_id)
         tracked = self._plan.tracked(batch, held, stable_source=self._plan.stable_source)
-        rows = self._plan.run(tracked).tracked
+        rows = self._run_tracked(tracked, progress)
         self._retries.find_rows(tracked)
         self._spout.bury_strays()
         self._spout.renew_lease()
@@ -156,8 +160,20 @@ class MessageQuery(TrackedQuery):
         self._began_ms = None
         self._count_batch(batch_id, rows, begin_s)
 
+    def _run_tracked(self, tracked: TrackedFrame, progress: BatchProgress) -> int:
+        """A message that kills its worker fails the job: then it goes on without what was in work there."""
+        self._suspects.leave_out(tracked, progress)
+        while True:
+            try:
+                return self._plan.run(tracked).tracked
+            except AckerError as error:
+                if self._is_stopped or not self._suspects.set_aside(tracked, progress, error):
+                    raise
+            self._wait_for_room()
+
     def _clean_up(self, held: Held) -> None:
         """Forgets how far the run of a micro-batch has come that is noted as finished."""
+        self._spout.try_suspects()
         if not self._plan.hands_over:
             self._acker.shards.failed_rows(self._spout.rows_name).delete()
         held.progress.drop()

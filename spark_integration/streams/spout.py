@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from redis_acker import Acker
 from redis_acker.errors import text_of
-from redis_acker.retries.book import DeadLetter, FailedAttempt, Request, Retry
+from redis_acker.retries.book import DeadLetter, FailedAttempt, Request, Retry, payload_of
 from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.message_ids import MAX_ID_BYTES, MessageId, id_from_text
 from redis_acker.store.streams import Completion
@@ -175,7 +175,8 @@ class StreamSpout(RunSpout):
         return frame.where(fits)
 
     def _letter(self, message_id: MessageId, retry: Retry, *, fatal: bool) -> DeadLetter:
-        return DeadLetter(message_id, self._name, list(retry.history), fatal, retry.payload)
+        payload = retry.payload and payload_of(retry.payload)  # that of a suspect may be longer than a letter keeps
+        return DeadLetter(message_id, self._name, list(retry.history), fatal, payload)
 
     def _bury(self, letters: list[DeadLetter]) -> None:
         self._book.bury(*letters)
@@ -218,12 +219,13 @@ class StreamSpout(RunSpout):
                 pending = {one.message_id for one in self._acker.pending(spout=self._name)}
                 self._in_flight = {one for one in self._retries if one in pending}
 
-    def begin_attempts(self, message_ids: Collection[MessageId]) -> None:
-        """Messages are tried again. Those that leave for another application are not due until they have failed."""
+    def begin_attempts(self, message_ids: Collection[MessageId]) -> int:
+        """Messages are tried, for how many it is not the first attempt. Those that leave for another application are
+        not due until they have failed."""
         with self.lock:
-            self.retried += len(message_ids)
             if self._keeps_all_rows:
                 self._in_flight.update(message_ids)
+            return sum(self._retry_of(one).attempt > 0 for one in message_ids)
 
     def forget(self, message_ids: Iterable[MessageId]) -> None:
         ids = list(message_ids)
@@ -238,7 +240,7 @@ class StreamSpout(RunSpout):
             rested = [
                 (one.due_ms, key, one.payload)
                 for key, one in self._retries.items()
-                if key not in without and self.is_waiting(key)
+                if key not in without and self.is_waiting(key) and not one.suspicion
             ]
         found: dict[MessageId, list[Any]] = {}
         for due_ms, message_id, payload in sorted(rested, key=lambda one: one[0]):
@@ -248,6 +250,29 @@ class StreamSpout(RunSpout):
                 found[message_id] = payload
                 most_chars -= len(str(payload))
         return found
+
+    # -- what may have killed a worker ---------------------------------------------------------------------------
+
+    def note_suspects(self, suspects: Mapping[MessageId, Retry]) -> None:
+        """Notes messages that are to be tried by themselves, once their micro-batch is certain to leave them out."""
+        with self.lock:
+            for message_id, retry in suspects.items():
+                retry.history = self._retry_of(message_id).history
+            self._book.note(suspects)
+            self._retries.update(suspects)
+
+    def suspects(self) -> list[MessageId]:
+        """Those that may still be in their micro-batch."""
+        with self.lock:
+            return [message_id for message_id, retry in self._retries.items() if retry.suspicion]
+
+    def try_suspects(self) -> None:
+        """No micro-batch has them any more. The mark in the store stays: it says what a query that dies left."""
+        with self.lock:
+            for message_id in self.suspects():
+                self._retries[message_id].suspicion = None
+
+    # -- what waits, and why -------------------------------------------------------------------------------------
 
     def without_row(self) -> list[MessageId]:
         """Messages that wait, and whose rows are not known yet."""
