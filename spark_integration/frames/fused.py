@@ -125,13 +125,15 @@ def _run_held(messages: MessageFrame, plan: FusedPlan, options: RunOptions, held
     hands_over = sink.anchors is not None
     run = BookedRun(messages, options, told, plan.fingerprint_of_steps(sink), hands_over=hands_over)
     with run, RunTrace(run.name, [messages.spout]) as trace:
+        # Behind native columns a row is not the one that came in.
+        keeps_rows = bool(held.rows) and not plan.projections
         books = run.books(
             messages,
+            waiting=held.waiting() if keeps_rows else (),
             part=held.progress.part,
             pace=held.pace,
             rows=held.rows,
-            # Behind native columns a row is not the one that came in.
-            keeps_rows=bool(held.rows) and not plan.projections,
+            keeps_rows=keeps_rows,
             tells_ids=held.tells_ids or hands_over,
         )
         rows = _pass(plan.whole, FusedSink(plan.steps, sink, books, is_replay=held.is_replay))

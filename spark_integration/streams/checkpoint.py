@@ -72,7 +72,8 @@ class Checkpoint:
         """What the run of a micro-batch is told."""
         query = self._record.query
         name = f"query {query} batch {batch}"
-        return Held(spout, tally, progress, name, query, rows=spout.rows_name, tells_ids=tells_ids)
+        rows, waiting = spout.rows_name, spout.waiting_now
+        return Held(spout, tally, progress, name, query, rows=rows, waiting=waiting, tells_ids=tells_ids)
 
 
 def query_of(spark: SparkSession, checkpoint: str) -> str:

@@ -19,6 +19,11 @@ def death_in(error: BaseException) -> str:
     return found[0] if found else ""
 
 
+def alone_with(death: str) -> str:
+    """Why a message has failed whose job had no other, and died."""
+    return f"its worker died of it, alone with it in a job: {death}"
+
+
 def partition_in(error: BaseException) -> int | None:
     """The partition whose task failed, if Spark says so."""
     found = _TASK.search(_text_of(error))

@@ -17,12 +17,15 @@ from redis_acker.errors import AckerError
 from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.message_ids import MessageId
 from spark_integration.errors import JobFailed
+from spark_integration.frames import checks
 from spark_integration.frames.frame import TrackedFrame, track
 from spark_integration.runs.held import Held
 from spark_integration.runs.kept_rows import unpack_rows
 from spark_integration.runs.summary import Summary
 from spark_integration.streams.checkpoint import Checkpoint
 from spark_integration.streams.counters import StreamCounters
+from spark_integration.streams.deaths import alone_with
+from spark_integration.streams.parts import run_in_parts
 from spark_integration.streams.retries import Retries
 from spark_integration.streams.running import LOOK_EVERY_S, TrackedQuery
 from spark_integration.streams.spout import Source, StreamSpout, StreamTally
@@ -62,8 +65,8 @@ class StreamPlan:
         [found] = unpack_rows([payload], self.schema).column(self.message_id).to_pylist()
         return found  # type: ignore[no-any-return]
 
-    def tracked(self, frame: DataFrame, held: Held, *, stable_source: bool) -> TrackedFrame:
-        """Rows as a tracked frame, whose run is one of the query."""
+    def tracked(self, frame: DataFrame, held: Held) -> TrackedFrame:
+        """Rows, which are the same when they are read again, as a tracked frame whose run is one of the query."""
         tracked = track(
             frame,
             acker=self.acker,
@@ -71,7 +74,7 @@ class StreamPlan:
             message_id=self.message_id,
             retries=self.retries,
             progress=False,
-            stable_source=stable_source,
+            stable_source=True,
             **self.options,
         )
         return tracked.held_by(held)
@@ -150,8 +153,9 @@ class MessageQuery(TrackedQuery):
         begin_s, self._began_ms = time.monotonic(), self._acker.shards.time_ms(0)
         if not self._plan.is_fused:
             batch = self._spout.without_strays(batch, self._plan.message_id)
-        tracked = self._plan.tracked(batch, held, stable_source=self._plan.stable_source)
-        rows = self._run_tracked(tracked, progress)
+        batch = checks.check_frame(batch, stable_source=self._plan.stable_source)
+        tracked = self._plan.tracked(batch, held)
+        rows = self._run_tracked(tracked, progress) if self._plan.is_fused else self._run_parts(batch, held)
         self._retries.find_rows(tracked)
         self._spout.bury_strays()
         self._spout.renew_lease()
@@ -170,6 +174,18 @@ class MessageQuery(TrackedQuery):
                 if self._is_stopped or not self._suspects.set_aside(tracked, progress, error):
                     raise
             self._wait_for_room()
+
+    def _run_parts(self, batch: DataFrame, held: Held) -> int:
+        """A job in which no task keeps the books is done as a whole or not at all."""
+        plan = self._plan
+
+        def give_up(rows: DataFrame, death: str) -> None:
+            table = rows.toArrow()
+            [message_id] = set(table.column(plan.message_id).to_pylist())
+            self._spout.note_attempt(message_id, alone_with(death), table.slice(0, 1))
+
+        done = run_in_parts(batch, plan.message_id, lambda part: plan.run(plan.tracked(part, held)), give_up)
+        return sum(one.tracked for one in done)
 
     def _clean_up(self, held: Held) -> None:
         """Forgets how far the run of a micro-batch has come that is noted as finished."""

@@ -13,7 +13,7 @@ from spark_integration.frames.frame import TrackedFrame
 from spark_integration.runs.done_keys import Settling
 from spark_integration.runs.held import Held
 from spark_integration.runs.kept_rows import bounded, pack_rows, unpack_rows
-from spark_integration.streams.deaths import death_in
+from spark_integration.streams.deaths import alone_with, death_in
 from spark_integration.streams.spout import StreamSpout, StreamTally
 from spark_integration.workers import cancel_jobs, tag_jobs, untag_jobs
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 def _why(error: AckerError) -> str:
     """Of the failure of a job that one message had to itself."""
     death = death_in(error)
-    return f"its worker died of it, alone with it in a job: {death}" if death else str(error)
+    return alone_with(death) if death else str(error)
 
 
 class Retries:
@@ -119,7 +119,7 @@ class Retries:
         )
         tag_jobs(self._spark, self._tag)
         try:
-            self._plan.run(self._plan.tracked(frame, held, stable_source=True))
+            self._plan.run(self._plan.tracked(frame, held))
         finally:
             untag_jobs(self._spark, self._tag)
         self._tally.read()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -20,7 +21,7 @@ from redis_acker.store.streams import Completion
 from spark_integration.errors import SourceUnavailable
 from spark_integration.runs.kept_rows import bounded, pack_rows
 from spark_integration.runs.spout import RunSpout
-from spark_integration.runs.strays import LONG_ID, NO_ID, name_of, strays_of
+from spark_integration.runs.strays import LONG_ID, NO_ID, WAITS, name_of, strays_of
 from spark_integration.runs.summary import FailedMessage
 from spark_integration.runs.tally import Tally
 from spark_integration.streams.counters import Latencies
@@ -66,6 +67,8 @@ class StreamSpout(RunSpout):
         self._dead_ids: set[MessageId] = set()
         self._in_flight: set[MessageId] = set()
         """Messages in the retry book that another application is at work on."""
+        self._rows_before: dict[MessageId, list[Any] | None] = {}
+        """Of messages that waited when a run of the micro-batch in work began."""
         self.failed = self.dead = self.retried = 0
 
     # -- holding it ----------------------------------------------------------------------------------------------
@@ -145,9 +148,11 @@ class StreamSpout(RunSpout):
             known = Retry([*retry.history, attempt], payload=retry.payload if payload is None else payload)
             self._bury([self._letter(message_id, known, fatal=True)])
 
-    def note_attempt(self, message_id: MessageId, error: str) -> None:
-        """Counts an attempt that failed together with its whole job."""
+    def note_attempt(self, message_id: MessageId, error: str, row: pa.Table | None = None) -> None:
+        """Counts an attempt that failed together with its whole job. row: of a message that has not failed before."""
         with self.lock:
+            if row is not None:
+                self._put_row(message_id, bounded(pack_rows(row)[0]))
             attempt, now_ms = self._retry_of(message_id).attempt + 1, self._acker.shards.time_ms(0)
             is_dead = self._is_last(attempt)
             failed = FailedMessage(message_id, self._name, 0, attempt, "failed", COMPONENT, error, is_dead)
@@ -159,8 +164,11 @@ class StreamSpout(RunSpout):
         for name, text in strays.items():
             why, payload = json.loads(text)
             known = isinstance(payload, list)
+            if why == WAITS and known and self._rows_before.get(self._id_in(payload) or "") == payload:
+                continue  # the message itself, brought again: it failed just before its worker died, or was sent twice
             self.give_up(name.decode(), why if known else f"{why}; {payload}", payload if known else None)
         strays.delete()
+        self._rows_before = {}
 
     def without_strays(self, frame: DataFrame, message_id: str) -> DataFrame:
         """For jobs in which no worker sees whole rows first: the rows that can be tracked. Of the others the first are
@@ -273,6 +281,12 @@ class StreamSpout(RunSpout):
                 self._retries[message_id].suspicion = None
 
     # -- what waits, and why -------------------------------------------------------------------------------------
+
+    def waiting_now(self) -> Collection[MessageId]:
+        """Messages that wait, or are being tried again, when the run of a micro-batch begins."""
+        with self.lock:
+            self._rows_before |= {message_id: retry.payload for message_id, retry in self._retries.items()}
+            return set(self._retries)
 
     def without_row(self) -> list[MessageId]:
         """Messages that wait, and whose rows are not known yet."""

@@ -77,7 +77,7 @@ def track_stream(
     kind: dict[str, Any] = {"spout": spout, "message_id": message_id, "name": name, "anchors": anchors}
     preview = track(empty, acker=acker, stable_source=True, **kind, **options)
     if anchors is not None:
-        plan = AnchoredPlan(frame, acker, str(name), anchors, {"stable_source": stable, **options})
+        plan = AnchoredPlan(frame, acker, str(name), anchors, stable, options)
         return TrackedStream(plan, preview)
     told = str(spout), str(message_id), retries or RetryPolicy(), source, max_waiting, stable, options
     return TrackedStream(StreamPlan(frame, acker, *told), preview)

@@ -1,5 +1,5 @@
-"""Messages that were in work when their worker died: one of them may have killed it. They leave their micro-batch, which
-goes on without them, and are tried in jobs of their own until the killer is alone."""
+"""Messages that were in work when their worker died: one of them may have killed it. They leave their micro-batch,
+which goes on without them, and are tried in jobs of their own until the killer is alone."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ class Suspects:
     ) -> Iterator[tuple[MessageId, Retry]]:
         """What was in work in the partition that failed, or else anywhere, and is not done."""
         in_work, progress.in_work = progress.in_work, {}
-        suspected = in_work.get(-1 if partition is None else partition) or [one for some in in_work.values() for one in some]
+        suspected = in_work.get(-1 if partition is None else partition) or [
+            one for some in in_work.values() for one in some
+        ]
         roots = {message_id: root for root, message_id in suspected[:MOST_AT_ONCE]}
         keys = {message_id: key for key, message_id in tracked.keys_of(roots).items()}
         done = np.concatenate([np.zeros(0, dtype=np.int64), *(one.keys for one in progress.done_keys())])

@@ -1,5 +1,6 @@
 """Trees that cross streaming queries: one hands its rows over with their anchors, another takes them in."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,31 @@ def test_what_keeps_failing_in_the_second_query_is_a_dead_letter_of_the_first_wi
         (attempt, "refuse", "ValueError: never") for attempt in (1, 2)
     ]
     assert kept_rows(acker) == []
+
+
+def test_a_row_that_kills_the_worker_of_the_second_query_fails_its_message_alone_and_the_query_goes_on(
+    stream: MakeStream, acker: Acker, feed: Feed, between: Between, second: Second
+) -> None:
+    sink = feed.sink
+
+    def kill(row: Row) -> None:
+        if row.number == 7:
+            os._exit(1)
+        sink(row)
+
+    feed.put("one.json", range(40))
+    query = second(kill)
+    policy = RetryPolicy(max_attempts=2, first_ms=0)
+    with first_of(stream, between, retries=policy).start(checkpoint=feed.checkpoint) as first:
+        wait_until(lambda: (first.counters.completed, first.counters.dead) == (39, 1) or query.last_error, 240)
+        assert query.last_error is None
+
+    [letter] = DeadLetters(acker, spout=SPOUT)
+    assert (letter.message_id, letter.payload) == ("m7", [{"id": "m7", "number": 7}])
+    assert {(one.component, one.error.partition(":")[0]) for one in letter.history} == {
+        (SECOND, "its worker died of it, alone with it in a job")
+    }
+    assert set(feed.sunk()) == set(range(40)) - {7}
 
 
 def test_a_failure_that_comes_after_the_first_query_was_stopped_is_brought_again_by_its_next_start(
