@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import RunProgress
+from spark_integration.runs.arrivals import Arrivals
 from spark_integration.runs.spout import RunSpout
 from spark_integration.runs.tally import Tally
 
@@ -29,5 +30,7 @@ class Held:
     rows."""
     tells_ids: bool = False
     """Whether completions say which messages they are of."""
+    arrivals: Arrivals | None = None
+    """Counts how long messages take, if the stream knows when they have arrived."""
     is_replay: bool = False
     """All messages have failed before."""

@@ -40,8 +40,8 @@ class AnchoredPlan:
         options = {"progress": False, "stable_source": True, **self.options}
         return track(frame, acker=self.acker, name=self.name, anchors=self.anchors, **options)
 
-    def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> AnchoredQuery:
-        return AnchoredQuery(self).start(checkpoint, trigger, takes_over=takes_over)
+    def query(self) -> AnchoredQuery:
+        return AnchoredQuery(self)
 
 
 class AnchoredQuery(TrackedQuery):

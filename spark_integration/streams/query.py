@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,11 +20,12 @@ from redis_acker.store.message_ids import MessageId
 from spark_integration.errors import JobFailed
 from spark_integration.frames import checks
 from spark_integration.frames.frame import TrackedFrame, track
+from spark_integration.runs.arrivals import Arrivals, Counting
 from spark_integration.runs.held import Held
 from spark_integration.runs.kept_rows import unpack_rows
 from spark_integration.runs.summary import Summary
 from spark_integration.streams.checkpoint import Checkpoint
-from spark_integration.streams.counters import StreamCounters
+from spark_integration.streams.counters import Latencies, StreamCounters
 from spark_integration.streams.deaths import alone_with
 from spark_integration.streams.parts import run_in_parts
 from spark_integration.streams.retries import Retries
@@ -49,6 +51,8 @@ class StreamPlan:
     """Whether a micro-batch has the same rows when it is read again."""
     options: dict[str, Any]
     """Of track()."""
+    arrival: str | None = None
+    """The column that says when a message has arrived."""
     hands_over: bool = False
     """Whether rows leave for another application, which completes the messages."""
     run: Callable[[TrackedFrame], Summary] = field(repr=False, default=lambda frame: frame.sink(lambda batch: None))
@@ -65,6 +69,11 @@ class StreamPlan:
         [found] = unpack_rows([payload], self.schema).column(self.message_id).to_pylist()
         return found  # type: ignore[no-any-return]
 
+    def arrivals(self) -> Arrivals | None:
+        if self.arrival is None:
+            return None
+        return Arrivals(self.arrival, self.frame.sparkSession.sparkContext.accumulator(Counter(), Counting()))
+
     def tracked(self, frame: DataFrame, held: Held) -> TrackedFrame:
         """Rows, which are the same when they are read again, as a tracked frame whose run is one of the query."""
         tracked = track(
@@ -79,8 +88,8 @@ class StreamPlan:
         )
         return tracked.held_by(held)
 
-    def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> MessageQuery:
-        return MessageQuery(self).start(checkpoint, trigger, takes_over=takes_over)
+    def query(self) -> MessageQuery:
+        return MessageQuery(self)
 
 
 class MessageQuery(TrackedQuery):
@@ -93,8 +102,12 @@ class MessageQuery(TrackedQuery):
             plan.acker, plan.spout, plan.retries, plan.id_in, plan.source, keeps_all_rows=plan.hands_over
         )
         self._began_ms: int | None = None
-        self._tally = StreamTally(plan.acker, plan.spout, self._spout, lambda: self._began_ms)
-        self._retries = Retries(plan, self._spout, self._tally)
+        self._tally = StreamTally(
+            plan.acker, plan.spout, self._spout, lambda: self._began_ms, from_init=plan.hands_over
+        )
+        self._arrivals = plan.arrivals()
+        self._told = {"tells_ids": plan.source is not None, "arrivals": self._arrivals}
+        self._retries = Retries(plan, self._spout, self._tally, self._told)
         self._suspects = Suspects(plan, self._spout, self._tally)
 
     def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> MessageQuery:
@@ -126,6 +139,7 @@ class MessageQuery(TrackedQuery):
     @property
     def counters(self) -> StreamCounters:
         spout, tally = self._spout, self._tally
+        latencies = Latencies(self._arrivals.counts.value) if self._arrivals else tally.latencies
         return StreamCounters(
             self._batches,
             self._messages,
@@ -134,15 +148,15 @@ class MessageQuery(TrackedQuery):
             spout.retried,
             spout.waiting,
             spout.dead,
-            tally.latencies.percentile(0.5),
-            tally.latencies.percentile(0.99),
+            latencies.percentile(0.5),
+            latencies.percentile(0.99),
         )
 
     # -- micro-batches -------------------------------------------------------------------------------------------
 
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
-        progress, tells_ids = BatchProgress(self._plan), self._plan.source is not None
-        held = self._checkpoint.held(self._spout, self._tally, progress, batch_id, tells_ids=tells_ids)
+        progress = BatchProgress(self._plan)
+        held = self._checkpoint.held(self._spout, self._tally, progress, batch_id, **self._told)
         if self._checkpoint.is_finished(batch_id):
             log.info("Micro-batch %d of spout %s was finished before.", batch_id, self._plan.spout)
             self._clean_up(held)

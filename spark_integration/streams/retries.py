@@ -47,8 +47,9 @@ class Retries:
     """The retries of one query. They run in its thread, one job at a time, in one partition: a message that is slow or
     keeps failing takes one core at most, and no micro-batch waits for it."""
 
-    def __init__(self, plan: StreamPlan, spout: StreamSpout, tally: StreamTally) -> None:
-        self._plan, self._spout, self._tally = plan, spout, tally
+    def __init__(self, plan: StreamPlan, spout: StreamSpout, tally: StreamTally, told: dict[str, Any]) -> None:
+        """told: what all runs of the query are told."""
+        self._plan, self._spout, self._tally, self._told = plan, spout, tally, told
         self._spark = plan.frame.sparkSession
         self._progress = RunProgress(plan.acker, spout.number, part=PART)
         self._tag = f"retries {secrets.token_hex(8)}"
@@ -114,8 +115,8 @@ class Retries:
             self._progress,
             f"retries {secrets.token_hex(8)}",
             self._tag,
-            tells_ids=self._plan.source is not None,
             is_replay=True,
+            **self._told,
         )
         tag_jobs(self._spark, self._tag)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -316,8 +317,8 @@ class StreamSpout(RunSpout):
             self._accept_stray(request)
             return
         known = self._retries.get(message_id)
-        if known and retry.payload is None:
-            retry.payload = known.payload
+        if retry.payload is None:
+            retry.payload = known.payload if known else self._row_kept_of(message_id)
         is_news = known is None or known.attempt < retry.attempt or known.payload != retry.payload
         self._book.accept(request, is_news=is_news)
         self._dead_ids.discard(message_id)
@@ -325,6 +326,11 @@ class StreamSpout(RunSpout):
             known.due_ms = 0
         else:
             self._retries[message_id] = retry
+
+    def _row_kept_of(self, message_id: MessageId) -> list[Any] | None:
+        """Of a failure that another program has read: its row is where the worker has put it."""
+        row = self._kept_rows([message_id]).get(message_id)
+        return row if isinstance(row, list) else None
 
     def _accept_stray(self, request: Request) -> None:
         """It goes by the id that it has, though another message may have the same."""
@@ -341,10 +347,19 @@ class StreamSpout(RunSpout):
 class StreamTally(Tally):
     """Counts over all runs of a query, and keeps nothing of single messages."""
 
-    def __init__(self, acker: Acker, spout: str, run_spout: StreamSpout, began_ms: Callable[[], int | None]) -> None:
-        """began_ms: when the micro-batch in work began."""
+    def __init__(
+        self,
+        acker: Acker,
+        spout: str,
+        run_spout: StreamSpout,
+        began_ms: Callable[[], int | None],
+        *,
+        from_init: bool = False,
+    ) -> None:
+        """began_ms: when the micro-batch in work began. from_init: messages are completed after their micro-batch, so
+        that their latency is taken from when they became pending."""
         super().__init__(acker, spout, run_spout)
-        self._began_ms = began_ms
+        self._began_ms, self._from_init = began_ms, from_init
         self.latencies = Latencies()
 
     def reset(self) -> None:
@@ -353,6 +368,10 @@ class StreamTally(Tally):
 
     def _count_completion(self, event: Completion) -> None:
         self.completed += len(event)
+        if self._from_init:
+            for age_ms, count in Counter(event.ages_ms).items():
+                self.latencies.add(age_ms, count)
+            return
         has_ids = any(item.packed_ids for item in event.items)
         first = len(event) - (sum(attempt > 1 for attempt in event.attempts) if has_ids else 0)
         began_ms = self._began_ms()

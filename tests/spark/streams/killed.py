@@ -11,12 +11,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from redis_acker import Acker, RetryPolicy
 from spark_integration import track_stream
 from spark_integration.runs.books import TaskBooks
+from spark_integration.runs.leaving_books import LeavingBooks
 from spark_integration.streams.checkpoint import Checkpoint
 from spark_integration.streams.query import MessageQuery
 from tests.spark.cluster import HOSTS, SMALL
@@ -27,8 +29,9 @@ from tests.waiting import wait_until
 Hold = Literal["", "in sink", "before ack", "before record", "after record", "before commit", "waiting", "in retry"]
 """Where a query waits to be killed."""
 
-Kind = Literal["sink", "columns", "shuffle", "write"]
-"""sink: tasks keep the books. columns: so they do behind native columns. shuffle, write: the driver keeps them."""
+Kind = Literal["sink", "columns", "shuffle", "write", "leave"]
+"""sink: tasks keep the books. columns: so they do behind native columns. shuffle, write: the driver keeps them. leave:
+rows leave for another application, with their anchors in the file `left`."""
 
 BATCH_ROWS = 20
 FAILS = 7
@@ -44,14 +47,18 @@ class Work:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         if self._holds == "before ack":
-            real = TaskBooks._ack
+            for books in (TaskBooks, LeavingBooks):
+                self._hold_before_ack(books)
 
-            def ack(task: TaskBooks, *args: Any, **options: Any) -> bool:
-                if task._place.rows >= 2 * BATCH_ROWS:
-                    self.hold()
-                return real(task, *args, **options)
+    def _hold_before_ack(self, books: type[TaskBooks]) -> None:
+        real = books._ack
 
-            setattr(TaskBooks, "_ack", ack)  # noqa: B010
+        def ack(task: TaskBooks, *args: Any, **options: Any) -> bool:
+            if task._place.rows >= 2 * BATCH_ROWS:
+                self.hold()
+            return real(task, *args, **options)
+
+        setattr(books, "_ack", ack)  # noqa: B010
 
     def hold(self) -> None:
         (self.directory / f"held {os.getpid()}").touch()
@@ -70,6 +77,13 @@ class Work:
                 (self.directory / f"failed {row.number}").touch()
                 raise ValueError("a seventh")
         return row
+
+    def leave(self, batch: pa.RecordBatch) -> None:
+        file = os.open(self.directory / "left", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            os.write(file, "".join(f"{one.hex()}\n" for one in batch.column("anchors").to_pylist()).encode())
+        finally:
+            os.close(file)
 
     def sink(self, row: Row) -> None:
         if self._holds == "in sink" and row.number % 100 >= 2 * BATCH_ROWS:
@@ -166,6 +180,8 @@ def main(url: list[str], namespace: str, directory: str, cores: int, holds: Hold
         stepped = stream.map(work.step, SCHEMA, name="step")
         if kind == "write":
             job = stepped.write(lambda writer: writer.mode("append").json(f"{directory}/out"))
+        elif kind == "leave":
+            job = stepped.sink(work.leave, anchors="anchors")
         else:
             job = stepped.sink(work.sink, per="row")
         is_over = holds in ("waiting", "in retry")

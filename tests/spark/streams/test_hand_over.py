@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from redis_acker.errors import BadInput
 from redis_acker.store.message_ids import id_to_text
 from spark_integration import BadFrame, StreamJob, TrackedQuery, register, track_stream
 from tests.backends import Servers
+from tests.cli.runs import redis_acker
 from tests.spark.streams.conftest import MakeStream
 from tests.spark.streams.feed import SPOUT, Feed
 from tests.waiting import wait_until
@@ -112,6 +114,7 @@ def test_messages_are_complete_when_the_second_query_is_done_with_their_rows(
     assert kept_rows(acker) == []
     assert feed.sunk() == dict.fromkeys(range(20), 2)
     assert (query.counters.messages, query.counters.completed, query.counters.failed) == (40, 40, 0)
+    assert first.counters.p50_ms is not None  # though they were completed when their micro-batch was over
 
 
 def test_a_row_that_fails_in_the_second_query_comes_again_from_the_first(
@@ -209,6 +212,33 @@ def test_a_failure_that_comes_after_the_first_query_was_stopped_is_brought_again
         wait_until(lambda: completed(acker) == (10, 0), 120)
         wait_until(lambda: first.counters.waiting == 0, 120)
     assert kept_rows(acker) == []
+
+
+def test_failures_that_were_drained_are_replayed_into_the_running_query(
+    stream: MakeStream, acker: Acker, feed: Feed, between: Between, second: Second, server: str
+) -> None:
+    """`redis-acker replay` gives no row: the query has kept it."""
+    feed.put("one.json", range(10))
+    with first_of(stream, between).start(checkpoint=feed.checkpoint) as first:
+        wait_until(lambda: first.counters.batches == 1, 120)
+    [root] = [one.root for one in acker.pending(spout=SPOUT) if one.message_id == "m7"]
+    acker.fail(root, component="billing", error="not yet")
+    call = partial(redis_acker, REDIS_ACKER_URL=server, REDIS_ACKER_NAMESPACE=acker.namespace)
+    file = feed.directory / "failed.jsonl"
+    drained = call("drain", "--out", str(file))
+    assert drained.returncode == 0, drained.stderr
+
+    with first_of(stream, between).start(checkpoint=feed.checkpoint) as first:
+        replayed = call("replay", str(file))
+        assert (replayed.returncode, replayed.stdout) == (0, "1 message goes back to the source.\n"), replayed.stderr
+        wait_until(lambda: first.counters.retried == 1 or first.last_error, 120)
+        assert {(one.message_id, one.attempt) for one in acker.pending(spout=SPOUT)} == {
+            (f"m{n}", 2 if n == 7 else 1) for n in range(10)
+        }
+        second(feed.sink)
+        wait_until(lambda: completed(acker) == (10, 0) and first.counters.waiting == 0, 120)
+    assert kept_rows(acker) == []
+    assert set(feed.sunk()) == set(range(10))
 
 
 def test_rows_that_the_transport_brings_twice_are_done_once(

@@ -3,7 +3,7 @@ was completed is not done again."""
 
 import pytest
 
-from redis_acker import Acker, DeadLetters
+from redis_acker import Acker, DeadLetters, Inbox
 from redis_acker.retries.book import RetryBook
 from redis_acker.store.tracked_streams import TrackedStreams
 from tests.spark.streams.feed import SPOUT, Feed
@@ -63,6 +63,24 @@ def test_what_was_sunk_and_not_acked_is_completed_by_the_next_start(filled: Feed
 
     finish(acker, filled, cores=1)
     reconcile(acker, filled)
+
+
+def test_what_was_handed_over_before_the_query_was_killed_is_left_to_the_next_application(
+    filled: Feed, acker: Acker
+) -> None:
+    """Each task has sent a portion on, and it is noted that its sink has returned."""
+    (filled.directory / "mended").touch()
+    kill_when_held(acker, filled, cores=4, holds="before ack", kind="leave", processes=4)
+    left = filled.directory / "left"
+    assert len(left.read_text().split()) == 4 * 3 * BATCH_ROWS
+
+    found = run_to_end(acker, filled, cores=1, kind="leave")
+    lines = left.read_text().split()
+    assert (found["completed"], len(lines)) == (0, ROWS)
+    inbox = Inbox(acker, name="the next")
+    inbox.ack(inbox.receive([bytes.fromhex(line) for line in lines]))
+    [spout] = [one for one in acker.stats().spouts if one.name == SPOUT]
+    assert (spout.completed, spout.pending) == (ROWS, 0)
 
 
 @pytest.mark.parametrize(
