@@ -48,7 +48,7 @@ class StoredHash:
         found: list[bytes | None] = self._run("HMGET", self.key, *fields)
         return found
 
-    def put(self, pairs: Mapping[str, str]) -> None:
+    def put(self, pairs: Mapping[str, str] | Mapping[str, bytes]) -> None:
         items = list(pairs.items())
         self.transport.run(
             Command(self.shard, ("HSET", self.key, *(part for pair in some for part in pair))) for some in _parts(items)

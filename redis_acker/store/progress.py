@@ -346,6 +346,11 @@ class RunProgress:
         except ValueError:
             raise _unreadable(field, f"{len(value)} bytes of keys") from None
 
+    def keep_keys(self, first: int, keys: NDArray[np.int64]) -> None:
+        """Keeps keys of messages that somebody else deals with, under a block sequence that no portion has: to this
+        run they are done."""
+        self._keys.put({str(first): DoneKeys(first, len(keys), keys).pack()})
+
     def forget_keys(self, first: int) -> None:
         """Forgets that a portion is done."""
         self._keys.remove([str(first)])

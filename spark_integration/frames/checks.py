@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     ShortType,
     StringType,
     StructType,
+    TimestampType,
 )
 
 from spark_integration.errors import BadFrame
@@ -46,6 +47,31 @@ def check_columns(frame: DataFrame) -> None:
     if strange := [name for name in frame.columns if "." in name or "`" in name]:
         raise BadFrame(
             f"Python steps cannot take columns with '.' or '`' in their names, such as {strange}: rename them."
+        )
+
+
+def check_arrival(frame: DataFrame, arrival: str | None) -> None:
+    """Raises BadFrame if a column cannot say when messages have arrived."""
+    if arrival is None:
+        return
+    if arrival not in frame.columns:
+        raise BadFrame(f"There is no column {arrival!r} for the time of arrival; there are {', '.join(frame.columns)}.")
+    kind = frame.schema[arrival].dataType
+    if not isinstance(kind, (TimestampType, LongType)):
+        raise BadFrame(
+            f"The column {arrival!r} for the time of arrival is {kind.simpleString()}: it has to be a timestamp, or a "
+            "bigint of milliseconds since 1970."
+        )
+
+
+def check_measured(arrival: str, columns: list[str], *, hands_over: bool) -> None:
+    """Raises BadFrame if tasks cannot measure the time from the arrival of a message. columns: that they get."""
+    if hands_over:
+        raise BadFrame("arrival= does not go with sink(anchors=): another application completes the messages.")
+    if arrival not in columns:
+        raise BadFrame(
+            f"arrival= is for jobs without a shuffle that end in sink(), whose rows have the column {arrival!r} when "
+            "they come to the first Python step."
         )
 
 

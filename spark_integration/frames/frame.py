@@ -127,6 +127,12 @@ class TrackedFrame:
         """Whether tasks keep the books, if it ends in a sink for rows or batches."""
         return FusedPlan.of(self._node) is not None
 
+    @property
+    def columns_of_messages(self) -> list[str]:
+        """Columns of the rows that workers get first; none if tasks do not keep the books."""
+        plan = FusedPlan.of(self._node)
+        return plan.whole.columns if plan else []
+
     def rows_of(self, message_ids: Sequence[MessageId]) -> Iterator[tuple[MessageId, pa.Table]]:
         """The rows of some messages, as they came in: one for each that is there."""
         for one in self._node.inputs().values():
@@ -134,6 +140,14 @@ class TrackedFrame:
             rows = one.with_only(message_ids).with_keys().drop(COLUMN).toArrow()
             ids = rows.column(one.message_id).to_pylist()
             yield from ((message_id, rows.slice(i, 1)) for i, message_id in enumerate(ids))
+
+    def keys_of(self, message_ids: Iterable[MessageId]) -> dict[int, MessageId]:
+        """Messages by the keys that their rows have."""
+        found: dict[int, MessageId] = {}
+        for one in self._node.inputs().values():
+            assert isinstance(one, MessageFrame)
+            found |= one.keys_of(message_ids)
+        return found
 
     # -- native steps --------------------------------------------------------------------------------------------
 

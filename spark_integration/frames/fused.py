@@ -22,6 +22,7 @@ from spark_integration.frames.repeatable import keeps_order
 from spark_integration.frames.rows import Rows
 from spark_integration.frames.sinks import Sink
 from spark_integration.frames.steps import COUNT_SCHEMA, FailedRows, Step
+from spark_integration.runs.arrivals import Arrivals
 from spark_integration.runs.booked import BookedRun, InputFingerprint
 from spark_integration.runs.books import Books, FailedPlaces, TaskBooks
 from spark_integration.runs.deliveries import Deliveries, Leaving
@@ -127,17 +128,19 @@ def _run_held(messages: MessageFrame, plan: FusedPlan, options: RunOptions, held
     hands_over = sink.anchors is not None
     run = BookedRun(messages, options, told, plan.fingerprint_of_steps(sink), hands_over=hands_over)
     with run, RunTrace(run.name, [messages.spout]) as trace:
+        # Behind native columns a row is not the one that came in.
+        keeps_rows = bool(held.rows) and not plan.projections
         books = run.books(
             messages,
+            waiting=held.waiting() if keeps_rows else (),
             part=held.progress.part,
             pace=held.pace,
             rows=held.rows,
-            # Behind native columns a row is not the one that came in.
-            keeps_rows=bool(held.rows) and not plan.projections,
+            keeps_rows=keeps_rows,
             tells_ids=held.tells_ids or hands_over,
             trace=trace.context,
         )
-        rows = _pass(plan.whole, FusedSink(plan.steps, sink, books, is_replay=held.is_replay))
+        rows = _pass(plan.whole, FusedSink(plan.steps, sink, books, is_replay=held.is_replay, arrivals=held.arrivals))
         return trace.ended(run.summary(rows))
 
 
@@ -159,6 +162,7 @@ class FusedSink:
     sink: Sink
     books: Books
     is_replay: bool
+    arrivals: Arrivals | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -170,7 +174,11 @@ class FusedSink:
         yield pa.RecordBatch.from_pylist([{"rows": task.run(batches)}])
 
     def work(self, batch: pa.RecordBatch, leaving: Leaving | None = None) -> FailedPlaces:
-        return work_through(self.steps, self.sink, batch, leaving, is_replay=self.is_replay)
+        failed = work_through(self.steps, self.sink, batch, leaving, is_replay=self.is_replay)
+        if self.arrivals:
+            places = {place for some in failed.values() for place in some}
+            self.arrivals.note(self.books.store.acker(), batch, places)
+        return failed
 
 
 def work_through(

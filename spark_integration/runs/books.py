@@ -80,6 +80,8 @@ class Books:
     """Under which a worker remembers how long a row takes; empty: that of the run."""
     rows: str = ""
     """In a stream: under which name the rows of messages are kept that fail, and of those that cannot be tracked."""
+    waiting_keys: Keys = field(repr=False, default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """In a stream: keys of messages that wait for another attempt: a row with one is set aside. Ascending."""
     keeps_rows: bool = True
     """Whether rows are kept, at least those of messages that are given up."""
     tells_ids: bool = False
@@ -173,7 +175,7 @@ class TaskBooks:
         done = DoneBefore(self._progress, books.done_before)
         if books.done_before:
             batches = done.rest_of(batches)
-        strays = Strays(self._acker.shards.failed_rows(strays_of(books.rows)), books.message_id)
+        strays = Strays(self._acker.shards.failed_rows(strays_of(books.rows)), books.message_id, books.waiting_keys)
         if books.rows:
             batches = strays.rest_of(batches)
         source = PortionInput(batches)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import RunProgress
+from spark_integration.runs.arrivals import Arrivals
 from spark_integration.runs.spout import RunSpout
 from spark_integration.runs.tally import Tally
 
@@ -22,7 +25,12 @@ class Held:
     """Under which workers remember how long a row takes."""
     rows: str = ""
     """Under which name workers keep the rows of messages that fail; empty: they are kept already."""
+    waiting: Callable[[], Collection[MessageId]] = tuple
+    """Messages that wait for another attempt when a run begins. A row with such an id is set aside by workers that keep
+    rows."""
     tells_ids: bool = False
     """Whether completions say which messages they are of."""
+    arrivals: Arrivals | None = None
+    """Counts how long messages take, if the stream knows when they have arrived."""
     is_replay: bool = False
     """All messages have failed before."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,9 +101,11 @@ class MessageFrame:
         pass_number: int,
         max_attempts: int,
         known: Mapping[MessageId, int],
+        waiting: Collection[MessageId] = (),
         **options: Any,
     ) -> Books:
-        """What workers are told. known: how many attempts have failed, of messages that have failed or died before."""
+        """What workers are told. known: how many attempts have failed, of messages that have failed or died before.
+        waiting: those of them that wait for another attempt, and are not to be worked on."""
         keys = self.keys_of(known)
         order = sorted(keys)
         return Books(
@@ -115,5 +117,6 @@ class MessageFrame:
             max_attempts,
             np.array(order, dtype=np.int64),
             [known[keys[key]] for key in order],
+            waiting_keys=np.array([key for key in order if keys[key] in waiting], dtype=np.int64),
             **options,
         )

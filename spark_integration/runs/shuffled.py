@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import Any
 
 import numpy as np
 from pyspark.sql import DataFrame
@@ -38,7 +39,7 @@ class MessagesInRun:
         self._spout = held.spout if held else RunSpout(acker, messages.spout, retries)
         self._progress = held.progress if held else RunProgress(acker, self._spout.number)
         self._tally = held.tally if held else Tally(acker, messages.spout, self._spout)
-        self._told = {"part": held.progress.part, "tells_ids": held.tells_ids} if held else {}
+        self._told: dict[str, Any] = {"part": held.progress.part, "tells_ids": held.tells_ids} if held else {}
         self._portions: list[PartitionProgress] = []
         self._failed = np.zeros(0, dtype=np.uint64)
         """Roots that have failed, ascending."""

@@ -201,6 +201,10 @@ class RunSpout:
             found |= {one: json.loads(text) for one, text in zip(some, texts, strict=True) if text}
         return found
 
+    def _put_row(self, message_id: MessageId, text: str) -> None:
+        """Keeps a row as workers do."""
+        self._acker.shards.failed_rows(self._run()).put({id_to_text(message_id): text})
+
     def _drop_rows(self, message_ids: Iterable[MessageId]) -> None:
         if names := list(map(id_to_text, message_ids)):
             self._acker.shards.failed_rows(self._run()).remove(names)

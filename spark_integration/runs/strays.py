@@ -15,19 +15,22 @@ from redis_acker.store.message_ids import MAX_ID_BYTES
 from spark_integration.runs.kept_rows import bounded, pack_rows
 from spark_integration.runs.message_columns import wide
 from spark_integration.runs.portions import field_in, keys_of
-from spark_integration.runs.tracking import COLUMN, Places
+from spark_integration.runs.tracking import COLUMN, Keys, Places, find_places
 
 NO_ID = "it has no message id"
 LONG_ID = f"its message id has more than {MAX_ID_BYTES} bytes"
 REPEATED = "another row of the same micro-batch has the same message id"
+WAITS = "a message with the same id waits for another attempt"
 
 
 class Strays:
-    """Leaves out rows without a message id, with one that is too long, or with one that another row of the same batch
-    has. The driver makes dead letters of them."""
+    """Leaves out rows without a message id, with one that is too long, or with one that an earlier row of the same
+    partition has, or a message that waits for another attempt. The driver makes dead letters of them."""
 
-    def __init__(self, notes: StoredHash, message_id: str) -> None:
-        self._notes, self._message_id = notes, message_id
+    def __init__(self, notes: StoredHash, message_id: str, waiting: Keys) -> None:
+        self._notes, self._message_id, self._waiting = notes, message_id, waiting
+        self._seen: list[Keys] = []
+        """All keys so far, in ascending arrays that get shorter: few to look in, and each key is sorted a few times."""
         self.left_out = 0
 
     def rest_of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -51,10 +54,23 @@ class Strays:
             if is_long.any():
                 yield LONG_ID, np.flatnonzero(is_long)
                 keys = keys[~is_long]
+        _, waiting = find_places(self._waiting, keys)
+        if len(waiting):
+            yield WAITS, waiting
+            keys = np.delete(keys, waiting)
         ascending = np.sort(keys)  # takes a twentieth of the time of np.unique()
-        if (ascending[1:] == ascending[:-1]).any():
-            _, first = np.unique(keys, return_index=True)
+        if (ascending[1:] == ascending[:-1]).any() or any(len(find_places(one, ascending)[1]) for one in self._seen):
+            ascending, first = np.unique(keys, return_index=True)
+            for one in self._seen:
+                first = np.delete(first, find_places(one, keys[first])[1])
             yield REPEATED, np.setdiff1d(np.arange(len(keys)), first)
+            ascending = np.sort(keys[first])
+        self._add(ascending)
+
+    def _add(self, keys: Keys) -> None:
+        while self._seen and len(self._seen[-1]) <= len(keys):
+            keys = np.sort(np.concatenate([self._seen.pop(), keys]), kind="stable")
+        self._seen.append(keys)
 
     def _set_aside(self, rows: pa.RecordBatch, why: str) -> None:
         """Under names made of what they hold, so that another attempt sets the same ones aside."""

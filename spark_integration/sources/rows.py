@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType, TimestampType
 
 from spark_integration.errors import BadFrame
 
@@ -19,6 +19,12 @@ ANCHORS = "anchors"
 
 FIELDS = "fields"
 """The column that has all fields of an entry."""
+
+ARRIVED = "arrived"
+"""A column that a schema may have: when an entry was added, by the clock of its server, if its id is made of that."""
+
+_LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999: ids that are not made of a time may be greater."""
 
 _OWN = {"id": StringType(), "stream": StringType(), "entry": StringType(), ANCHORS: BinaryType()}
 
@@ -36,6 +42,8 @@ class EntryRows:
     def __init__(self, schema: StructType) -> None:
         for column in schema:
             allowed: list[DataType] = [_OWN[column.name]] if column.name in _OWN else [StringType(), BinaryType()]
+            if column.name == ARRIVED:
+                allowed.append(TimestampType())
             if column.name == FIELDS:
                 allowed = [MapType(StringType(), BinaryType())]
             if column.dataType not in allowed:
@@ -63,6 +71,8 @@ class EntryRows:
             return [stream] * len(ids)
         if name == "entry":
             return list(ids)
+        if isinstance(kind, TimestampType):
+            return [1000 * min(int(one.partition("-")[0]), _LATEST_MS) for one in ids]
         if name == FIELDS:
             return [[(key.decode(errors="replace"), value) for key, value in one.items()] for one in fields]
         key = name.encode()

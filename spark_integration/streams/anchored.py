@@ -9,10 +9,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from redis_acker import Acker
+from redis_acker import Acker, Anchors
+from spark_integration.frames import checks
 from spark_integration.frames.frame import TrackedFrame, track
 from spark_integration.runs.summary import Summary
 from spark_integration.streams.counters import StreamCounters
+from spark_integration.streams.deaths import alone_with
+from spark_integration.streams.parts import run_in_parts
 from spark_integration.streams.running import TrackedQuery
 
 
@@ -24,6 +27,8 @@ class AnchoredPlan:
     acker: Acker
     name: str
     anchors: str
+    stable_source: bool
+    """Whether a micro-batch has the same rows when it is read again."""
     options: dict[str, Any]
     """Of track()."""
     run: Callable[[TrackedFrame], Summary] = field(repr=False, default=lambda frame: frame.sink(lambda batch: None))
@@ -32,11 +37,11 @@ class AnchoredPlan:
     """Whether tasks keep the books."""
 
     def tracked(self, frame: DataFrame) -> TrackedFrame:
-        options = {"progress": False, **self.options}
+        options = {"progress": False, "stable_source": True, **self.options}
         return track(frame, acker=self.acker, name=self.name, anchors=self.anchors, **options)
 
-    def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> AnchoredQuery:
-        return AnchoredQuery(self).start(checkpoint, trigger, takes_over=takes_over)
+    def query(self) -> AnchoredQuery:
+        return AnchoredQuery(self)
 
 
 class AnchoredQuery(TrackedQuery):
@@ -63,9 +68,18 @@ class AnchoredQuery(TrackedQuery):
 
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
         begin_s = time.monotonic()
-        found = self._plan.run(self._plan.tracked(batch))
-        self._done, self._failed = self._done + found.completed, self._failed + found.failed
-        self._count_batch(batch_id, found.tracked, begin_s)
+        plan, rows = self._plan, 0
+        batch = checks.check_frame(batch, stable_source=plan.stable_source)
+        for found in run_in_parts(batch, plan.anchors, lambda part: plan.run(plan.tracked(part)), self._give_up):
+            rows += found.tracked
+            self._done, self._failed = self._done + found.completed, self._failed + found.failed
+        self._count_batch(batch_id, rows, begin_s)
+
+    def _give_up(self, rows: DataFrame, death: str) -> None:
+        """Fails the messages of a row that its worker died of; their spouts bring them again."""
+        [anchors, *_] = rows.toArrow().column(self._plan.anchors).to_pylist()
+        self._acker.fail(list(Anchors.from_bytes(anchors)), component=self._name, error=alone_with(death))
+        self._failed += 1
 
     def _look(self) -> None:
         """There is nothing to look for: final events go to the spouts of the messages."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -66,12 +67,12 @@ class Checkpoint:
         self._record = replace(self._record, batch=batch)
         self._records.put(self._spout, self._record)
 
-    def held(self, spout: StreamSpout, tally: StreamTally, batch: int, *, tells_ids: bool) -> Held:
+    def held(self, spout: StreamSpout, tally: StreamTally, progress: RunProgress, batch: int, **options: Any) -> Held:
         """What the run of a micro-batch is told."""
         query = self._record.query
-        progress = RunProgress(self._acker, spout.number)
         name = f"query {query} batch {batch}"
-        return Held(spout, tally, progress, name, query, rows=spout.rows_name, tells_ids=tells_ids)
+        rows, waiting = spout.rows_name, spout.waiting_now
+        return Held(spout, tally, progress, name, query, rows=rows, waiting=waiting, **options)
 
 
 def query_of(spark: SparkSession, checkpoint: str) -> str:

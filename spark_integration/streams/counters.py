@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass
 
-_STEP = 1.05
-"""Latencies are known to within 5%."""
+from spark_integration.runs.arrivals import STEP, bucket_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,8 @@ class StreamCounters:
     """Messages that were given up."""
     p50_ms: float | None
     """Half of the messages that completed at their first attempt took no longer than this, from the begin of their
-    micro-batch to their completion; None before the first."""
+    micro-batch to their completion; None before the first. With track_stream(arrival=) half of all that were done, from
+    their arrival."""
     p99_ms: float | None
 
     def __str__(self) -> str:
@@ -43,11 +42,12 @@ class StreamCounters:
 class Latencies:
     """A histogram of times, in buckets that grow by 5%."""
 
-    def __init__(self) -> None:
-        self._counts: Counter[int] = Counter()
+    def __init__(self, counts: Counter[int] | None = None) -> None:
+        """counts: by bucket."""
+        self._counts = Counter[int]() if counts is None else counts
 
     def add(self, ms: float, count: int) -> None:
-        self._counts[math.ceil(math.log(max(ms, 1.0), _STEP))] += count
+        self._counts[bucket_of(ms)] += count
 
     def percentile(self, share: float) -> float | None:
         """The time within which this share of all is; None if there are none."""
@@ -55,5 +55,5 @@ class Latencies:
         for bucket, count in sorted(self._counts.items()):
             left -= count
             if left <= 0:
-                return float(_STEP**bucket)
+                return float(STEP**bucket)
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,15 +19,20 @@ from redis_acker.errors import AckerError
 from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.message_ids import MessageId
 from spark_integration.errors import JobFailed
+from spark_integration.frames import checks
 from spark_integration.frames.frame import TrackedFrame, track
+from spark_integration.runs.arrivals import Arrivals, Counting
 from spark_integration.runs.held import Held
 from spark_integration.runs.kept_rows import unpack_rows
 from spark_integration.runs.summary import Summary
 from spark_integration.streams.checkpoint import Checkpoint
-from spark_integration.streams.counters import StreamCounters
+from spark_integration.streams.counters import Latencies, StreamCounters
+from spark_integration.streams.deaths import alone_with
+from spark_integration.streams.parts import run_in_parts
 from spark_integration.streams.retries import Retries
 from spark_integration.streams.running import LOOK_EVERY_S, TrackedQuery
 from spark_integration.streams.spout import Source, StreamSpout, StreamTally
+from spark_integration.streams.suspects import BatchProgress, Suspects
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +52,8 @@ class StreamPlan:
     """Whether a micro-batch has the same rows when it is read again."""
     options: dict[str, Any]
     """Of track()."""
+    arrival: str | None = None
+    """The column that says when a message has arrived."""
     hands_over: bool = False
     """Whether rows leave for another application, which completes the messages."""
     run: Callable[[TrackedFrame], Summary] = field(repr=False, default=lambda frame: frame.sink(lambda batch: None))
@@ -62,8 +70,13 @@ class StreamPlan:
         [found] = unpack_rows([payload], self.schema).column(self.message_id).to_pylist()
         return found  # type: ignore[no-any-return]
 
-    def tracked(self, frame: DataFrame, held: Held, *, stable_source: bool) -> TrackedFrame:
-        """Rows as a tracked frame, whose run is one of the query."""
+    def arrivals(self) -> Arrivals | None:
+        if self.arrival is None:
+            return None
+        return Arrivals(self.arrival, self.frame.sparkSession.sparkContext.accumulator(Counter(), Counting()))
+
+    def tracked(self, frame: DataFrame, held: Held) -> TrackedFrame:
+        """Rows, which are the same when they are read again, as a tracked frame whose run is one of the query."""
         tracked = track(
             frame,
             acker=self.acker,
@@ -71,13 +84,13 @@ class StreamPlan:
             message_id=self.message_id,
             retries=self.retries,
             progress=False,
-            stable_source=stable_source,
+            stable_source=True,
             **self.options,
         )
         return tracked.held_by(held)
 
-    def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> MessageQuery:
-        return MessageQuery(self).start(checkpoint, trigger, takes_over=takes_over)
+    def query(self) -> MessageQuery:
+        return MessageQuery(self)
 
 
 class MessageQuery(TrackedQuery):
@@ -90,14 +103,20 @@ class MessageQuery(TrackedQuery):
             plan.acker, plan.spout, plan.retries, plan.id_in, plan.source, keeps_all_rows=plan.hands_over
         )
         self._began_ms: int | None = None
-        self._tally = StreamTally(plan.acker, plan.spout, self._spout, lambda: self._began_ms)
-        self._retries = Retries(plan, self._spout, self._tally)
+        self._tally = StreamTally(
+            plan.acker, plan.spout, self._spout, lambda: self._began_ms, from_init=plan.hands_over
+        )
+        self._arrivals = plan.arrivals()
+        self._told = {"tells_ids": plan.source is not None, "arrivals": self._arrivals}
+        self._retries = Retries(plan, self._spout, self._tally, self._told)
+        self._suspects = Suspects(plan, self._spout, self._tally)
         lag = getattr(plan.source, "lag", None)
         self._switch = Switch(plan.acker, plan.spout, plan.acker.clock.time_ms, lag=lag)
 
     def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> MessageQuery:
         self._spout.hold()
         try:
+            self._suspects.begin()
             self._checkpoint = Checkpoint(self._plan.acker, self._plan.spout, self._plan.message_id)
             self._checkpoint.check(self._plan.frame.sparkSession, checkpoint, takes_over=takes_over)
             if takes_over:
@@ -125,6 +144,7 @@ class MessageQuery(TrackedQuery):
     @property
     def counters(self) -> StreamCounters:
         spout, tally = self._spout, self._tally
+        latencies = Latencies(self._arrivals.counts.value) if self._arrivals else tally.latencies
         return StreamCounters(
             self._batches,
             self._messages,
@@ -133,28 +153,29 @@ class MessageQuery(TrackedQuery):
             spout.retried,
             spout.waiting,
             spout.dead,
-            tally.latencies.percentile(0.5),
-            tally.latencies.percentile(0.99),
+            latencies.percentile(0.5),
+            latencies.percentile(0.99),
         )
 
     # -- micro-batches -------------------------------------------------------------------------------------------
 
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
-        held = self._checkpoint.held(self._spout, self._tally, batch_id, tells_ids=self._plan.source is not None)
+        progress = BatchProgress(self._plan)
+        held = self._checkpoint.held(self._spout, self._tally, progress, batch_id, **self._told)
         if self._checkpoint.is_finished(batch_id):
             log.info("Micro-batch %d of spout %s was finished before.", batch_id, self._plan.spout)
             self._clean_up(held)
             return
-        if not self._spout.is_in_batch:
-            self._wait_for_room()
+        self._wait_for_room()
         if self._is_stopped:
             raise JobFailed("The query was stopped before its micro-batch began.")
         begin_s, self._began_ms = time.monotonic(), self._acker.shards.time_ms(0)
         self._spout.begin_batch()
         if not self._plan.is_fused:
             batch = self._spout.without_strays(batch, self._plan.message_id)
-        tracked = self._plan.tracked(batch, held, stable_source=self._plan.stable_source)
-        rows = self._plan.run(tracked).tracked
+        batch = checks.check_frame(batch, stable_source=self._plan.stable_source)
+        tracked = self._plan.tracked(batch, held)
+        rows = self._run_tracked(tracked, progress) if self._plan.is_fused else self._run_parts(batch, held)
         self._retries.find_rows(tracked)
         self._spout.bury_strays()
         self._spout.renew_lease()
@@ -163,8 +184,32 @@ class MessageQuery(TrackedQuery):
         self._began_ms = None
         self._count_batch(batch_id, rows, begin_s)
 
+    def _run_tracked(self, tracked: TrackedFrame, progress: BatchProgress) -> int:
+        """A message that kills its worker fails the job: then it goes on without what was in work there."""
+        self._suspects.leave_out(tracked, progress)
+        while True:
+            try:
+                return self._plan.run(tracked).tracked
+            except AckerError as error:
+                if self._is_stopped or not self._suspects.set_aside(tracked, progress, error):
+                    raise
+            self._wait_for_room()
+
+    def _run_parts(self, batch: DataFrame, held: Held) -> int:
+        """A job in which no task keeps the books is done as a whole or not at all."""
+        plan = self._plan
+
+        def give_up(rows: DataFrame, death: str) -> None:
+            table = rows.toArrow()
+            [message_id] = set(table.column(plan.message_id).to_pylist())
+            self._spout.note_attempt(message_id, alone_with(death), table.slice(0, 1))
+
+        done = run_in_parts(batch, plan.message_id, lambda part: plan.run(plan.tracked(part, held)), give_up)
+        return sum(one.tracked for one in done)
+
     def _clean_up(self, held: Held) -> None:
         """Forgets how far the run of a micro-batch has come that is noted as finished."""
+        self._spout.try_suspects()
         if not self._plan.hands_over:
             self._acker.shards.failed_rows(self._spout.rows_name).delete()
         held.progress.drop()
@@ -175,14 +220,14 @@ class MessageQuery(TrackedQuery):
         everything must not fill the store."""
         said = False
         while not (self._stop.is_set() or self._is_stopped):
-            is_full = self._spout.waiting > self._plan.max_waiting
+            is_full = self._spout.to_try > self._plan.max_waiting
             if not (is_full or self._switch.is_paused()):
                 return
             if is_full and not said:
                 log.warning(
                     "Spout %s: %s failed messages wait for another attempt, and the next micro-batch waits for them.",
                     self._plan.spout,
-                    f"{self._spout.waiting:,}",
+                    f"{self._spout.to_try:,}",
                 )
                 said = True
             self._stop.wait(LOOK_EVERY_S)

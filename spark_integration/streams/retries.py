@@ -13,6 +13,7 @@ from spark_integration.frames.frame import TrackedFrame
 from spark_integration.runs.done_keys import Settling
 from spark_integration.runs.held import Held
 from spark_integration.runs.kept_rows import bounded, pack_rows, unpack_rows
+from spark_integration.streams.deaths import alone_with, death_in
 from spark_integration.streams.spout import StreamSpout, StreamTally
 from spark_integration.workers import cancel_jobs, tag_jobs, untag_jobs
 
@@ -25,6 +26,10 @@ AT_ONCE = 1_000
 MOST_CHARS = 4_000_000
 """Characters of their rows."""
 
+PARTS = 8
+"""Into which a job is split that failed as a whole. Among a thousand messages the one that fails it is found after four
+failed jobs; by halves it would be ten, each as long as sink_timeout_s if it hangs."""
+
 PART = "retries"
 
 NOT_KNOWN = "its row is not known any more, so it cannot be tried again"
@@ -32,12 +37,19 @@ NOT_KNOWN = "its row is not known any more, so it cannot be tried again"
 log = logging.getLogger(__name__)
 
 
+def _why(error: AckerError) -> str:
+    """Of the failure of a job that one message had to itself."""
+    death = death_in(error)
+    return alone_with(death) if death else str(error)
+
+
 class Retries:
     """The retries of one query. They run in its thread, one job at a time, in one partition: a message that is slow or
     keeps failing takes one core at most, and no micro-batch waits for it."""
 
-    def __init__(self, plan: StreamPlan, spout: StreamSpout, tally: StreamTally) -> None:
-        self._plan, self._spout, self._tally = plan, spout, tally
+    def __init__(self, plan: StreamPlan, spout: StreamSpout, tally: StreamTally, told: dict[str, Any]) -> None:
+        """told: what all runs of the query are told."""
+        self._plan, self._spout, self._tally, self._told = plan, spout, tally, told
         self._spark = plan.frame.sparkSession
         self._progress = RunProgress(plan.acker, spout.number, part=PART)
         self._tag = f"retries {secrets.token_hex(8)}"
@@ -71,28 +83,28 @@ class Retries:
             self._has_died = False
 
     def _run(self, due: dict[MessageId, list[Any]]) -> None:
-        """If the job fails as a whole, it is halved until the message is found that fails it."""
+        """If the job fails as a whole, it is split until the message is found that fails it."""
+        retried = self._spout.begin_attempts(due)
         try:
-            self._spout.begin_attempts(due)
             self._has_died = True
             self._job(due)
             self._has_died = False
+            self._spout.retried += retried
         except (ServerUnavailable, MemoryFull, SpoutTaken):
             raise
         except AckerError as error:
-            self._spout.retried -= len(due)  # they are tried again, in parts
             if self._is_cancelled:
                 return
             self._settle()
             left = [one for one in due if self._spout.is_waiting(one)]
             if len(due) == 1:
                 for message_id in left:
-                    self._spout.note_attempt(message_id, str(error))
-                self._spout.retried += 1
+                    self._spout.note_attempt(message_id, _why(error))
+                self._spout.retried += retried
                 return
-            for some in (left[: len(left) // 2], left[len(left) // 2 :]):
-                if some:
-                    self._run({one: due[one] for one in some})
+            size = -(-len(left) // PARTS)
+            for at in range(0, len(left), max(size, 1)):
+                self._run({one: due[one] for one in left[at : at + size]})
 
     def _job(self, due: dict[MessageId, list[Any]]) -> None:
         table = unpack_rows(list(due.values()), self._plan.schema)
@@ -103,12 +115,12 @@ class Retries:
             self._progress,
             f"retries {secrets.token_hex(8)}",
             self._tag,
-            tells_ids=self._plan.source is not None,
             is_replay=True,
+            **self._told,
         )
         tag_jobs(self._spark, self._tag)
         try:
-            self._plan.run(self._plan.tracked(frame, held, stable_source=True))
+            self._plan.run(self._plan.tracked(frame, held))
         finally:
             untag_jobs(self._spark, self._tag)
         self._tally.read()

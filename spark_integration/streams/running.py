@@ -16,6 +16,7 @@ from redis_acker import Acker, Rotator
 from redis_acker.errors import AckerError, BadInput, MemoryFull, ServerUnavailable
 from spark_integration.errors import error_of
 from spark_integration.streams.counters import StreamCounters
+from spark_integration.streams.progress import OnProgress, ProgressListener, with_counters
 
 LOOK_EVERY_S = 0.5
 """How often the thread of a query looks for final events, requests, and pauses that are over."""
@@ -33,6 +34,8 @@ class TrackedQuery(ABC):
 
     query: StreamingQuery
     last_error: AckerError | None = None
+    on_progress: OnProgress | None = None
+    """Set before start()."""
 
     def __init__(self, acker: Acker, name: str) -> None:
         self._acker, self._name = acker, name
@@ -52,6 +55,9 @@ class TrackedQuery(ABC):
         writer = frame.writeStream.foreachBatch(self._process).queryName(self._name)
         writer = writer.option("checkpointLocation", checkpoint)
         self.query = (writer.trigger(**trigger) if trigger else writer).start()
+        if self.on_progress:
+            told = self.query, lambda: self.counters, self.on_progress
+            frame.sparkSession.streams.addListener(ProgressListener(frame.sparkSession, *told))
 
     def _started(self) -> None:
         self._rotator = Rotator(self._acker).start()
@@ -79,6 +85,11 @@ class TrackedQuery(ABC):
         if self.last_error:
             raise self.last_error
         return True
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """What Spark has last said of the query, and what we have counted under 'redis_acker'."""
+        return with_counters(self.query.lastProgress, self.counters)
 
     @property
     def is_active(self) -> bool:

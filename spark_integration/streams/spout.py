@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from redis_acker import Acker
 from redis_acker.errors import text_of
-from redis_acker.retries.book import DeadLetter, FailedAttempt, Request, Retry
+from redis_acker.retries.book import DeadLetter, FailedAttempt, Request, Retry, payload_of
 from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.message_ids import MAX_ID_BYTES, MessageId, id_from_text
 from redis_acker.store.progress import RunProgress
@@ -21,7 +23,7 @@ from redis_acker.store.streams import Completion
 from spark_integration.errors import SourceUnavailable
 from spark_integration.runs.kept_rows import bounded, pack_rows
 from spark_integration.runs.spout import RunSpout
-from spark_integration.runs.strays import LONG_ID, NO_ID, name_of, strays_of
+from spark_integration.runs.strays import LONG_ID, NO_ID, WAITS, name_of, strays_of
 from spark_integration.runs.summary import FailedMessage
 from spark_integration.runs.tally import Tally
 from spark_integration.streams.counters import Latencies
@@ -71,6 +73,8 @@ class StreamSpout(RunSpout):
         self._of_batch: set[MessageId] | None = None
         """While a micro-batch is in work: messages that have failed in it, or may have. If it is done again they come
         with it, so nothing else may try them until it is finished."""
+        self._rows_before: dict[MessageId, list[Any] | None] = {}
+        """Of messages that waited when a run of the micro-batch in work began."""
         self.failed = self.dead = self.retried = 0
 
     # -- holding it ----------------------------------------------------------------------------------------------
@@ -94,11 +98,6 @@ class StreamSpout(RunSpout):
         """A run of the query ends, and the query keeps the spout."""
 
     # -- micro-batches -------------------------------------------------------------------------------------------
-
-    @property
-    def is_in_batch(self) -> bool:
-        """Whether a micro-batch was begun, perhaps by a query that died, and is not finished."""
-        return self._of_batch is not None
 
     def start_batches_over(self) -> None:
         """Nobody goes on with what another query had in work."""
@@ -178,9 +177,11 @@ class StreamSpout(RunSpout):
             known = Retry([*retry.history, attempt], payload=retry.payload if payload is None else payload)
             self._bury([self._letter(message_id, known, fatal=True)])
 
-    def note_attempt(self, message_id: MessageId, error: str) -> None:
-        """Counts an attempt that failed together with its whole job."""
+    def note_attempt(self, message_id: MessageId, error: str, row: pa.Table | None = None) -> None:
+        """Counts an attempt that failed together with its whole job. row: of a message that has not failed before."""
         with self.lock:
+            if row is not None:
+                self._put_row(message_id, bounded(pack_rows(row)[0]))
             attempt, now_ms = self._retry_of(message_id).attempt + 1, self._acker.shards.time_ms(0)
             is_dead = self._is_last(attempt)
             failed = FailedMessage(message_id, self._name, 0, attempt, "failed", COMPONENT, error, is_dead)
@@ -192,8 +193,11 @@ class StreamSpout(RunSpout):
         for name, text in strays.items():
             why, payload = json.loads(text)
             known = isinstance(payload, list)
+            if why == WAITS and known and self._rows_before.get(self._id_in(payload) or "") == payload:
+                continue  # the message itself, brought again: it failed just before its worker died, or was sent twice
             self.give_up(name.decode(), why if known else f"{why}; {payload}", payload if known else None)
         strays.delete()
+        self._rows_before = {}
 
     def without_strays(self, frame: DataFrame, message_id: str) -> DataFrame:
         """For jobs in which no worker sees whole rows first: the rows that can be tracked. Of the others the first are
@@ -208,7 +212,8 @@ class StreamSpout(RunSpout):
         return frame.where(fits)
 
     def _letter(self, message_id: MessageId, retry: Retry, *, fatal: bool) -> DeadLetter:
-        return DeadLetter(message_id, self._name, list(retry.history), fatal, retry.payload)
+        payload = retry.payload and payload_of(retry.payload)  # that of a suspect may be longer than a letter keeps
+        return DeadLetter(message_id, self._name, list(retry.history), fatal, payload)
 
     def _bury(self, letters: list[DeadLetter]) -> None:
         self._book.bury(*letters)
@@ -244,6 +249,15 @@ class StreamSpout(RunSpout):
     def is_waiting(self, message_id: MessageId) -> bool:
         return message_id in self._retries and message_id not in self._in_flight
 
+    def can_be_tried(self, message_id: MessageId) -> bool:
+        return self.is_waiting(message_id) and message_id not in (self._of_batch or ())
+
+    @property
+    def to_try(self) -> int:
+        """Messages that wait for nothing but the end of their pause."""
+        with self.lock:
+            return sum(map(self.can_be_tried, self._retries))
+
     def find_in_flight(self) -> None:
         """Asks the store which messages another application is at work on. Final events are to be read after it."""
         with self.lock:
@@ -255,12 +269,13 @@ class StreamSpout(RunSpout):
         pending = {one.message_id for one in self._acker.pending(spout=self._name)}
         return {one for one in among if one in pending}
 
-    def begin_attempts(self, message_ids: Collection[MessageId]) -> None:
-        """Messages are tried again. Those that leave for another application are not due until they have failed."""
+    def begin_attempts(self, message_ids: Collection[MessageId]) -> int:
+        """Messages are tried, for how many it is not the first attempt. Those that leave for another application are
+        not due until they have failed."""
         with self.lock:
-            self.retried += len(message_ids)
             if self._keeps_all_rows:
                 self._in_flight.update(message_ids)
+            return sum(self._retry_of(one).attempt > 0 for one in message_ids)
 
     def forget(self, message_ids: Iterable[MessageId]) -> None:
         ids = list(message_ids)
@@ -275,7 +290,7 @@ class StreamSpout(RunSpout):
             rested = [
                 (one.due_ms, key, one.payload)
                 for key, one in self._retries.items()
-                if key not in without and key not in (self._of_batch or ()) and self.is_waiting(key)
+                if key not in without and self.can_be_tried(key) and not one.suspicion
             ]
         found: dict[MessageId, list[Any]] = {}
         for due_ms, message_id, payload in sorted(rested, key=lambda one: one[0]):
@@ -285,6 +300,35 @@ class StreamSpout(RunSpout):
                 found[message_id] = payload
                 most_chars -= len(str(payload))
         return found
+
+    # -- what may have killed a worker ---------------------------------------------------------------------------
+
+    def note_suspects(self, suspects: Mapping[MessageId, Retry]) -> None:
+        """Notes messages that are to be tried by themselves, once their micro-batch is certain to leave them out."""
+        with self.lock:
+            for message_id, retry in suspects.items():
+                retry.history = self._retry_of(message_id).history
+            self._book.note(suspects)
+            self._retries.update(suspects)
+
+    def suspects(self) -> list[MessageId]:
+        """Those that may still be in their micro-batch."""
+        with self.lock:
+            return [message_id for message_id, retry in self._retries.items() if retry.suspicion]
+
+    def try_suspects(self) -> None:
+        """No micro-batch has them any more. The mark in the store stays: it says what a query that dies left."""
+        with self.lock:
+            for message_id in self.suspects():
+                self._retries[message_id].suspicion = None
+
+    # -- what waits, and why -------------------------------------------------------------------------------------
+
+    def waiting_now(self) -> Collection[MessageId]:
+        """Messages that wait, or are being tried again, when the run of a micro-batch begins."""
+        with self.lock:
+            self._rows_before |= {message_id: retry.payload for message_id, retry in self._retries.items()}
+            return set(self._retries)
 
     def without_row(self) -> list[MessageId]:
         """Messages that wait, and whose rows are not known yet."""
@@ -314,8 +358,8 @@ class StreamSpout(RunSpout):
             self._accept_stray(request)
             return
         known = self._retries.get(message_id)
-        if known and retry.payload is None:
-            retry.payload = known.payload
+        if retry.payload is None:
+            retry.payload = known.payload if known else self._row_kept_of(message_id)
         is_news = known is None or known.attempt < retry.attempt or known.payload != retry.payload
         self._book.accept(request, is_news=is_news)
         self._dead_ids.discard(message_id)
@@ -323,6 +367,11 @@ class StreamSpout(RunSpout):
             known.due_ms = 0
         else:
             self._retries[message_id] = retry
+
+    def _row_kept_of(self, message_id: MessageId) -> list[Any] | None:
+        """Of a failure that another program has read: its row is where the worker has put it."""
+        row = self._kept_rows([message_id]).get(message_id)
+        return row if isinstance(row, list) else None
 
     def _accept_stray(self, request: Request) -> None:
         """It goes by the id that it has, though another message may have the same."""
@@ -339,10 +388,19 @@ class StreamSpout(RunSpout):
 class StreamTally(Tally):
     """Counts over all runs of a query, and keeps nothing of single messages."""
 
-    def __init__(self, acker: Acker, spout: str, run_spout: StreamSpout, began_ms: Callable[[], int | None]) -> None:
-        """began_ms: when the micro-batch in work began."""
+    def __init__(
+        self,
+        acker: Acker,
+        spout: str,
+        run_spout: StreamSpout,
+        began_ms: Callable[[], int | None],
+        *,
+        from_init: bool = False,
+    ) -> None:
+        """began_ms: when the micro-batch in work began. from_init: messages are completed after their micro-batch, so
+        that their latency is taken from when they became pending."""
         super().__init__(acker, spout, run_spout)
-        self._began_ms = began_ms
+        self._began_ms, self._from_init = began_ms, from_init
         self.latencies = Latencies()
 
     def reset(self) -> None:
@@ -351,6 +409,10 @@ class StreamTally(Tally):
 
     def _count_completion(self, event: Completion) -> None:
         self.completed += len(event)
+        if self._from_init:
+            for age_ms, count in Counter(event.ages_ms).items():
+                self.latencies.add(age_ms, count)
+            return
         has_ids = any(item.packed_ids for item in event.items)
         first = len(event) - (sum(attempt > 1 for attempt in event.attempts) if has_ids else 0)
         began_ms = self._began_ms()

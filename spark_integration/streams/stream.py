@@ -19,6 +19,7 @@ from spark_integration.frames.frame import TrackedFrame, track
 from spark_integration.frames.repeatable import is_repeatable_stream
 from spark_integration.runs.summary import Summary
 from spark_integration.streams.anchored import AnchoredPlan
+from spark_integration.streams.progress import OnProgress
 from spark_integration.streams.query import StreamPlan
 from spark_integration.streams.running import TrackedQuery
 from spark_integration.streams.spout import Source
@@ -44,6 +45,7 @@ def track_stream(
     retries: RetryPolicy | None = None,
     source: Source | None = None,
     max_waiting: int = MAX_WAITING,
+    arrival: str | None = None,
     **options: Any,
 ) -> TrackedStream:
     """Tracks the rows of a streaming frame: with message_id as messages of its own, with anchors as rows of others'.
@@ -56,6 +58,8 @@ def track_stream(
     retries: how often a message is tried, and the pauses between attempts.
     source: is told of messages that are complete or dead.
     max_waiting: while more failed messages than this wait for their next attempt, no micro-batch begins.
+    arrival: the column that says when a message has arrived, a timestamp or milliseconds since 1970: the counters then
+    say how long messages take from there. For jobs without a shuffle.
     options: further options of track().
     """
     if is_connect(frame.sparkSession):
@@ -71,15 +75,16 @@ def track_stream(
     checks.check_columns(frame)
     stable = options.pop("stable_source", None)
     stable = is_repeatable_stream(frame) if stable is None else stable
-    are_own_options = bool(retries or source or max_waiting != MAX_WAITING)
+    are_own_options = bool(retries or source or max_waiting != MAX_WAITING or arrival)
     checks.check_kind(spout, message_id, name, anchors, are_own_options=are_own_options)
     empty = frame.sparkSession.createDataFrame([], frame.schema)
     kind: dict[str, Any] = {"spout": spout, "message_id": message_id, "name": name, "anchors": anchors}
     preview = track(empty, acker=acker, stable_source=True, **kind, **options)
     if anchors is not None:
-        plan = AnchoredPlan(frame, acker, str(name), anchors, {"stable_source": stable, **options})
+        plan = AnchoredPlan(frame, acker, str(name), anchors, stable, options)
         return TrackedStream(plan, preview)
-    told = str(spout), str(message_id), retries or RetryPolicy(), source, max_waiting, stable, options
+    checks.check_arrival(frame, arrival)
+    told = str(spout), str(message_id), retries or RetryPolicy(), source, max_waiting, stable, options, arrival
     return TrackedStream(StreamPlan(frame, acker, *told), preview)
 
 
@@ -175,7 +180,10 @@ class TrackedStream:
         return TrackedStream(self._plan, step(self._preview), lambda frame: step(before(frame)))
 
     def _ends_with(self, sink: Callable[[TrackedFrame], Summary], *, is_fused: bool) -> StreamJob:
-        play = self._play
+        play, plan = self._play, self._plan
+        if isinstance(plan, StreamPlan) and plan.arrival is not None:
+            columns = self._preview.columns_of_messages if is_fused else []
+            checks.check_measured(plan.arrival, columns, hands_over=plan.hands_over)
         return StreamJob(replace(self._plan, run=lambda frame: sink(play(frame)), is_fused=is_fused))
 
 
@@ -198,7 +206,12 @@ class StreamJob:
     plan: AnyPlan
 
     def start(
-        self, *, checkpoint: str, trigger: Mapping[str, Any] | None = None, takes_over: bool = False
+        self,
+        *,
+        checkpoint: str,
+        trigger: Mapping[str, Any] | None = None,
+        takes_over: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> TrackedQuery:
         """Starts the query. It goes on where it stopped or died under the same checkpoint.
 
@@ -206,5 +219,9 @@ class StreamJob:
         trigger: options of Spark's trigger(): {"processingTime": "1 second"}, {"availableNow": True}.
         takes_over: the spout was that of another query, of another checkpoint, and is this one's from now on. What
         waits there for another attempt comes in this query.
+        on_progress: is called, in a thread of its own, with each progress that Spark reports of the query, when it is
+        idle, and when it has ended: with Spark's own dict, and what we have counted under 'redis_acker'.
         """
-        return self.plan.start(checkpoint, dict(trigger or {}), takes_over=takes_over)
+        query = self.plan.query()
+        query.on_progress = on_progress
+        return query.start(checkpoint, dict(trigger or {}), takes_over=takes_over)

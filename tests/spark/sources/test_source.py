@@ -76,6 +76,14 @@ def test_declared_fields_are_columns(queries: Queries, client: Any, stream: str)
     assert [tuple(row) for row in rows] == [("1", "\ufffda", None)]
 
 
+def test_a_schema_may_ask_when_an_entry_was_added(queries: Queries, client: Any, stream: str) -> None:
+    """Whatever its fields. An id that is not made of a time is no error."""
+    client.xadd(stream, {"arrived": "by ship"}, id="1700000000123-4")
+    client.xadd(stream, {"arrived": "by air"}, id=f"{(1 << 64) - 1}-0")
+    frame = queries.frame(stream, "arrived timestamp").selectExpr("unix_millis(arrived) AS number")
+    assert queries.run(frame) == [[1_700_000_000_123, 253_402_300_799_999]]
+
+
 def test_a_query_that_starts_with_the_newest_sees_what_comes_after_it_was_started(
     queries: Queries, fill: Fill, stream: str
 ) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Row
 
 SCHEMA = "id string, number long"
@@ -46,15 +45,9 @@ class Feed:
         finally:
             os.close(file)
 
-    def leave(self, batch: pa.RecordBatch) -> None:
-        """A sink that hands rows over: a line for the anchors of each, written together."""
-        with (self.directory / f"left {os.getpid()}").open("a") as file:
-            file.write("".join(f"{one.hex()}\n" for one in batch.column("anchors").to_pylist()))
-
     def left(self) -> list[bytes]:
-        """The anchors of all rows that were handed over."""
-        files = self.directory.glob("left *")
-        return [bytes.fromhex(line) for file in files for line in file.read_text().split()]
+        """The anchors of all rows that have left for another application."""
+        return [bytes.fromhex(line) for line in (self.directory / "left").read_text().split()]
 
     def sunk(self) -> Counter[int]:
         path = self.directory / "sunk"

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -31,9 +32,9 @@ Hold = InBatch | Literal["", "waiting", "in retry"]
 """Where a query waits to be killed. before note: when the sink of its first portion has returned, and the rows that
 failed in it have, but nothing says so yet. before ack: a step further."""
 
-Kind = Literal["sink", "columns", "shuffle", "write", "hand over"]
-"""sink: tasks keep the books. columns: so they do behind native columns. shuffle, write: the driver keeps them. hand
-over: rows leave, with their anchors, for whoever reads Feed.left()."""
+Kind = Literal["sink", "columns", "shuffle", "write", "leave"]
+"""sink: tasks keep the books. columns: so they do behind native columns. shuffle, write: the driver keeps them. leave:
+rows leave for another application, with their anchors in the file `left`."""
 
 BATCH_ROWS = 20
 FAILS = 7
@@ -82,6 +83,13 @@ class Work:
                 (self.directory / f"failed {row.number}").touch()
                 raise ValueError("a seventh")
         return row
+
+    def leave(self, batch: pa.RecordBatch) -> None:
+        file = os.open(self.directory / "left", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            os.write(file, "".join(f"{one.hex()}\n" for one in batch.column("anchors").to_pylist()).encode())
+        finally:
+            os.close(file)
 
     def sink(self, row: Row) -> None:
         if self._holds == "in sink" and row.number % 100 >= 2 * BATCH_ROWS:
@@ -199,8 +207,8 @@ def main(url: list[str], namespace: str, directory: str, cores: int, holds: Hold
         stepped = stream.map(work.step, SCHEMA, name="step")
         if kind == "write":
             job = stepped.write(lambda writer: writer.mode("append").json(f"{directory}/out"))
-        elif kind == "hand over":
-            job = stepped.sink(feed.leave, anchors="anchors")
+        elif kind == "leave":
+            job = stepped.sink(work.leave, anchors="anchors")
         else:
             job = stepped.sink(work.sink, per="row")
         is_over = holds in ("waiting", "in retry")

@@ -165,6 +165,54 @@ def test_rows_without_an_id_or_with_one_twice_are_dead_letters_and_the_stream_go
     }
 
 
+def test_an_id_that_comes_again_later_in_its_partition_is_a_dead_letter(
+    spark: SparkSession, stream: MakeStream, acker: Acker, feed: Feed
+) -> None:
+    """However far apart: rows come to a worker in Arrow batches of ten here."""
+    rows = [{"id": f"m{n}", "number": n} for n in range(100)]
+    feed.put_rows("one.json", [*rows, {"id": "m3", "number": 103}, {"id": "m55", "number": 155}, rows[99]])
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+    try:
+        found = run(stream().map(lambda row: row, SCHEMA).sink(feed.sink, per="row"), feed.checkpoint)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+    assert (found.messages, found.completed, found.dead) == (103, 100, 3)
+    assert feed.sunk() == dict.fromkeys(range(100), 1)
+    said = {
+        letter.payload[0]["number"]: letter.history[-1].error for letter in letters(acker).values() if letter.payload
+    }
+    assert said == dict.fromkeys([103, 155, 99], "another row of the same micro-batch has the same message id")
+
+
+def test_a_row_with_the_id_of_a_message_that_waits_is_a_dead_letter_unless_it_is_the_same_row(
+    stream: MakeStream, acker: Acker, feed: Feed
+) -> None:
+    directory = feed.directory
+
+    def strict(row: Row) -> Row:
+        if row.number in (3, 4) and not (directory / "mended").exists():
+            raise ValueError("broken")
+        return row
+
+    feed.put("one.json", range(10))
+    waits = RetryPolicy(max_attempts=1000, first_ms=10, longest_ms=50)
+    with (
+        stream(retries=waits).map(strict, SCHEMA).sink(feed.sink, per="row").start(checkpoint=feed.checkpoint) as query
+    ):
+        wait_until(lambda: query.counters.waiting == 2 or query.last_error, 120)
+        feed.put_rows("two.json", [{"id": "m3", "number": 103}, {"id": "m4", "number": 4}, {"id": "m10", "number": 10}])
+        wait_until(lambda: (query.counters.completed, query.counters.dead) == (9, 1) or query.last_error, 120)
+        (directory / "mended").touch()
+        wait_until(lambda: (query.counters.completed, query.counters.waiting) == (11, 0) or query.last_error, 120)
+        assert query.last_error is None
+
+    assert feed.sunk() == dict.fromkeys(range(11), 1)
+    [letter] = letters(acker).values()
+    assert letter.payload == [{"id": "m3", "number": 103}]
+    assert letter.history[-1].error == "a message with the same id waits for another attempt"
+
+
 def test_rows_without_an_id_do_not_stop_a_job_with_a_shuffle(stream: MakeStream, acker: Acker, feed: Feed) -> None:
     rows = [{"id": f"m{n}", "number": n} for n in range(10)]
     feed.put_rows("one.json", [*rows, {"id": None, "number": 100}, {"id": "x" * 1025, "number": 101}])

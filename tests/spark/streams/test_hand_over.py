@@ -1,6 +1,8 @@
 """Trees that cross streaming queries: one hands its rows over with their anchors, another takes them in."""
 
+import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from redis_acker.errors import BadInput
 from redis_acker.store.message_ids import id_to_text
 from spark_integration import BadFrame, StreamJob, TrackedQuery, register, track_stream
 from tests.backends import Servers
+from tests.cli.runs import redis_acker
 from tests.spans import Spans, is_failed, spans
 from tests.spark.streams.conftest import MakeStream
 from tests.spark.streams.feed import SPOUT, Feed
@@ -114,6 +117,7 @@ def test_messages_are_complete_when_the_second_query_is_done_with_their_rows(
     assert kept_rows(acker) == []
     assert feed.sunk() == dict.fromkeys(range(20), 2)
     assert (query.counters.messages, query.counters.completed, query.counters.failed) == (40, 40, 0)
+    assert first.counters.p50_ms is not None  # though they were completed when their micro-batch was over
 
 
 def test_a_row_that_fails_in_the_second_query_comes_again_from_the_first(
@@ -185,6 +189,31 @@ def test_what_keeps_failing_in_the_second_query_is_a_dead_letter_of_the_first_wi
     assert kept_rows(acker) == []
 
 
+def test_a_row_that_kills_the_worker_of_the_second_query_fails_its_message_alone_and_the_query_goes_on(
+    stream: MakeStream, acker: Acker, feed: Feed, between: Between, second: Second
+) -> None:
+    sink = feed.sink
+
+    def kill(row: Row) -> None:
+        if row.number == 7:
+            os._exit(1)
+        sink(row)
+
+    feed.put("one.json", range(40))
+    query = second(kill)
+    policy = RetryPolicy(max_attempts=2, first_ms=0)
+    with first_of(stream, between, retries=policy).start(checkpoint=feed.checkpoint) as first:
+        wait_until(lambda: (first.counters.completed, first.counters.dead) == (39, 1) or query.last_error, 240)
+        assert query.last_error is None
+
+    [letter] = DeadLetters(acker, spout=SPOUT)
+    assert (letter.message_id, letter.payload) == ("m7", [{"id": "m7", "number": 7}])
+    assert {(one.component, one.error.partition(":")[0]) for one in letter.history} == {
+        (SECOND, "its worker died of it, alone with it in a job")
+    }
+    assert set(feed.sunk()) == set(range(40)) - {7}
+
+
 def test_a_failure_that_comes_after_the_first_query_was_stopped_is_brought_again_by_its_next_start(
     stream: MakeStream, acker: Acker, feed: Feed, between: Between, second: Second
 ) -> None:
@@ -206,6 +235,33 @@ def test_a_failure_that_comes_after_the_first_query_was_stopped_is_brought_again
         wait_until(lambda: completed(acker) == (10, 0), 120)
         wait_until(lambda: first.counters.waiting == 0, 120)
     assert kept_rows(acker) == []
+
+
+def test_failures_that_were_drained_are_replayed_into_the_running_query(
+    stream: MakeStream, acker: Acker, feed: Feed, between: Between, second: Second, server: str
+) -> None:
+    """`redis-acker replay` gives no row: the query has kept it."""
+    feed.put("one.json", range(10))
+    with first_of(stream, between).start(checkpoint=feed.checkpoint) as first:
+        wait_until(lambda: first.counters.batches == 1, 120)
+    [root] = [one.root for one in acker.pending(spout=SPOUT) if one.message_id == "m7"]
+    acker.fail(root, component="billing", error="not yet")
+    call = partial(redis_acker, REDIS_ACKER_URL=server, REDIS_ACKER_NAMESPACE=acker.namespace)
+    file = feed.directory / "failed.jsonl"
+    drained = call("drain", "--out", str(file))
+    assert drained.returncode == 0, drained.stderr
+
+    with first_of(stream, between).start(checkpoint=feed.checkpoint) as first:
+        replayed = call("replay", str(file))
+        assert (replayed.returncode, replayed.stdout) == (0, "1 message goes back to the source.\n"), replayed.stderr
+        wait_until(lambda: first.counters.retried == 1 or first.last_error, 120)
+        assert {(one.message_id, one.attempt) for one in acker.pending(spout=SPOUT)} == {
+            (f"m{n}", 2 if n == 7 else 1) for n in range(10)
+        }
+        second(feed.sink)
+        wait_until(lambda: completed(acker) == (10, 0) and first.counters.waiting == 0, 120)
+    assert kept_rows(acker) == []
+    assert set(feed.sunk()) == set(range(10))
 
 
 def test_rows_that_the_transport_brings_twice_are_done_once(

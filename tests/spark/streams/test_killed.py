@@ -48,6 +48,12 @@ def finish(acker: Acker, feed: Feed, *, cores: int, kind: Kind = "sink") -> None
     wait_until(lambda: run_to_end(acker, feed, cores=cores, kind=kind)["waiting"] == 0, 300)
 
 
+def work_off(acker: Acker, feed: Feed) -> None:
+    """What the next application does with the rows that were handed over."""
+    inbox = Inbox(acker, name="next")
+    inbox.ack([one for one in inbox.receive(feed.left()) if one is not None])
+
+
 @pytest.mark.parametrize(("cores", "then"), [(4, 1), (1, 4)])
 @pytest.mark.parametrize("kind", ["sink", "columns"])
 def test_a_query_that_is_killed_in_a_micro_batch_goes_on_in_other_partitions(
@@ -68,6 +74,21 @@ def test_what_was_sunk_and_not_acked_is_completed_by_the_next_start(filled: Feed
 
     finish(acker, filled, cores=1)
     reconcile(acker, filled)
+
+
+def test_what_was_handed_over_before_the_query_was_killed_is_left_to_the_next_application(
+    filled: Feed, acker: Acker
+) -> None:
+    """Each task has sent a portion on, and it is noted that its sink has returned."""
+    (filled.directory / "mended").touch()
+    kill_when_held(acker, filled, cores=4, holds="before ack", kind="leave", processes=4)
+    assert len(filled.left()) == 4 * 3 * BATCH_ROWS
+
+    found = run_to_end(acker, filled, cores=1, kind="leave")
+    assert (found["completed"], len(filled.left())) == (0, ROWS)
+    work_off(acker, filled)
+    [spout] = [one for one in acker.stats().spouts if one.name == SPOUT]
+    assert (spout.completed, spout.pending) == (ROWS, 0)
 
 
 @pytest.mark.parametrize(
@@ -126,25 +147,19 @@ def test_what_failed_in_a_portion_that_is_done_again_completes_once(
     reconcile_books(acker)
 
 
-def work_off(acker: Acker, feed: Feed) -> None:
-    """What the next application does with the rows that were handed over."""
-    inbox = Inbox(acker, name="next")
-    inbox.ack([one for one in inbox.receive(feed.left()) if one is not None])
-
-
 @pytest.mark.parametrize("holds", ["before note", "before ack"])
 def test_what_the_next_application_has_done_completes_once(filled: Feed, acker: Acker, holds: Hold) -> None:
     """The first is killed when rows have left, and the second works on while it is away."""
     (filled.directory / "mended").touch()
-    kill_when_held(acker, filled, cores=4, holds=holds, kind="hand over", processes=4)
+    kill_when_held(acker, filled, cores=4, holds=holds, kind="leave", processes=4)
     assert filled.left()
     work_off(acker, filled)
 
     def goes_on() -> bool:
-        run_to_end(acker, filled, cores=1, kind="hand over")
+        run_to_end(acker, filled, cores=1, kind="leave")
         work_off(acker, filled)
         return not any(acker.pending(spout=SPOUT))
 
     wait_until(goes_on, 300)
-    run_to_end(acker, filled, cores=1, kind="hand over")
+    run_to_end(acker, filled, cores=1, kind="leave")
     reconcile_books(acker)
