@@ -92,7 +92,7 @@ def _items(data: bytes) -> Iterator[Item]:
         (size,) = unpack_from(">I", data, at)
         packed_ids = data[at + 4 : at + 4 + size]
         at += 4 + size
-        if at > len(data) or any(index >= MAX_BLOCK_SIZE for index in indexes):
+        if at > len(data) or max(indexes, default=0) >= MAX_BLOCK_SIZE:
             raise Unreadable("an item is cut off, or has roots that no block has")
         check_ids(packed_ids, len(indexes))
         yield Item(block, int.from_bytes(birth, "big"), indexes, packed_ids)

@@ -73,9 +73,10 @@ class Rows:
 
     def without(self, places: Iterable[int]) -> Rows:
         """Without the rows that come from some places."""
-        left_out = np.isin(self.places, np.fromiter(places, dtype=np.int64))
-        if not left_out.any():
+        some = np.fromiter(places, dtype=np.int64)
+        if not len(some):
             return self
+        left_out = np.isin(self.places, some)
         kept = np.flatnonzero(~left_out)
         columns = [
             one.take(pa.array(kept)) if isinstance(one, pa.Array) else [one[i] for i in kept.tolist()]

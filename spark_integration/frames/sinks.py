@@ -43,13 +43,12 @@ class Sink:
             return
         given: Sequence[Any]
         if self.takes_rows:
-            given, places = list(rows.as_rows()), [[place] for place in rows.places.tolist()]
+            given, size = list(rows.as_rows()), 1
         else:
-            batch, starts = rows.as_batch(), range(0, len(rows), ROWS_AT_ONCE)
-            given = [batch.slice(start, ROWS_AT_ONCE) for start in starts]
-            places = [rows.places[start : start + ROWS_AT_ONCE].tolist() for start in starts]
+            batch, size = rows.as_batch(), ROWS_AT_ONCE
+            given = [batch.slice(start, size) for start in range(0, len(rows), size)]
         for i, error in _Calls(self, given).run():
-            for place in dict.fromkeys(places[i]):
+            for place in dict.fromkeys(rows.places[i * size : (i + 1) * size].tolist()):
                 failed.add(self.name, place, error)
 
 

@@ -7,7 +7,6 @@ its edges.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,10 +19,10 @@ from redis_acker.errors import StoreLost
 from redis_acker.store.ids import U64Array
 from redis_acker.store.packed import TRACE_BYTES
 from redis_acker.version import VERSION
-from spark_integration.runs.books import FIRST_ROWS, GC_THRESHOLD, PORTION_S, FailedPlaces, check_version
+from spark_integration.runs.books import FIRST_ROWS, PORTION_S, FailedPlaces, check_version
 from spark_integration.runs.deliveries import Deliveries, Leaving, Received
 from spark_integration.runs.failing import NotedRows
-from spark_integration.runs.keeping import STORE_AWAY, Patience, keeping_alive
+from spark_integration.runs.keeping import STORE_AWAY, Patience, collecting_rarely, keeping_alive
 from spark_integration.runs.life import RunLife, RunOptions
 from spark_integration.runs.portions import PortionInput
 from spark_integration.runs.summary import FailedMessage, Summary
@@ -79,11 +78,11 @@ class AnchoredTask:
 
     def __init__(self, books: AnchoredBooks, work: Work) -> None:
         check_version(books.version)
-        gc.set_threshold(max(GC_THRESHOLD, gc.get_threshold()[0]))
         self._books, self._work = books, work
         self._acker: Acker = books.store.acker()
         self._counts = Counts()
 
+    @collecting_rarely()
     def run(self, batches: Iterator[pa.RecordBatch]) -> Counts:
         source = PortionInput(batches)
         while rows := source.rows_at_hand():

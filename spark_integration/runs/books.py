@@ -6,7 +6,6 @@ Nothing is done because the input ended: a worker sees a normal end too when Spa
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import time
@@ -26,7 +25,7 @@ from redis_acker.store.streams import Cause
 from redis_acker.version import VERSION
 from spark_integration.errors import BadFrame, OtherRows, OtherVersion, RunReplaced
 from spark_integration.runs.done_keys import DoneBefore
-from spark_integration.runs.keeping import STORE_AWAY, Keeper, Patience
+from spark_integration.runs.keeping import STORE_AWAY, Keeper, Patience, collecting_rarely
 from spark_integration.runs.kept_rows import bounded, pack_rows
 from spark_integration.runs.message_columns import message_ids_of
 from spark_integration.runs.portions import PortionInput, edges_of, field_in, keys_of, sum_after, token_of
@@ -40,10 +39,6 @@ PORTION_S = 1.0
 
 FIRST_ROWS = 32
 """Rows of a worker's first portion, as long as it is not known how long a row takes."""
-
-GC_THRESHOLD = 100_000
-"""New objects after which Python looks for garbage in cycles. The default, 700, means 14 times for every 10,000 rows
-that pass a step: a third of the time of a simple step."""
 
 FailedPlaces = dict[Cause, list[int]]
 """Places of rows in their portion, by the cause for which they failed."""
@@ -162,13 +157,13 @@ class TaskBooks:
     def __init__(self, books: Books, partition: int, work: Callable[[pa.RecordBatch], FailedPlaces]) -> None:
         """work: takes the rows of a portion through everything, and returns those that failed."""
         books.check_version()
-        gc.set_threshold(max(GC_THRESHOLD, gc.get_threshold()[0]))
         self._books, self._partition, self._work = books, partition, work
         self._acker: Acker = books.store.acker()
         self._progress = RunProgress(self._acker, books.spout, books.run, part=books.part)
         self._place = Place(field_of(books.pass_number, partition), 0, 0)
         self._keeper = Keeper(self._acker, self._progress)
 
+    @collecting_rarely()
     def run(self, batches: Iterator[pa.RecordBatch]) -> int:
         """Works on all rows that are not done. Returns how many there are."""
         books = self._books

@@ -1,9 +1,12 @@
 """Tasks that keep the books die at every call, and another attempt does the rest: once, and exactly."""
 
+import gc
+
 import pytest
 
 from redis_acker.store.message_ids import id_to_text
 from spark_integration.frames.sinks import Sink
+from spark_integration.runs.keeping import GC_THRESHOLD
 from tests.spark.frames.tasks import Died, MakeRun, Refused, batches_of
 
 #: Two batches, of which a worker that does not know its speed makes three portions.
@@ -152,3 +155,21 @@ def test_rows_that_are_given_up_are_noted(make_run: MakeRun) -> None:
 
     notes = run.acker.shards.failed_rows(run.name)
     assert dict(notes.items()) == {id_to_text(33).encode(): b"[33]"}
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_worker_collects_garbage_rarely_only_while_a_task_of_ours_is_at_work(make_run: MakeRun, dies: bool) -> None:
+    """The next task in the same worker may be anybody's."""
+    before, during = gc.get_threshold(), set[int]()
+
+    def look(number: int) -> None:
+        during.add(gc.get_threshold()[0])
+        if dies:
+            raise Died
+
+    run = make_run()
+    attempt = run.attempt(act=look)(batches_of(*COUNTS))
+
+    assert isinstance(attempt.error, Died) == dies
+    assert during == {GC_THRESHOLD}
+    assert gc.get_threshold() == before
