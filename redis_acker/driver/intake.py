@@ -77,6 +77,10 @@ class Intake:
             life.deadline_ms = self._clock() + self._own_timeout_ms
         return False
 
+    def has_room(self) -> bool:
+        """Whether max_pending leaves room for messages."""
+        return self._room() > 0
+
     def _room(self) -> int:
         messages = self._messages
         tracked = len(messages.all(State.PENDING)) + len(messages.all(State.READY)) + messages.held_back
