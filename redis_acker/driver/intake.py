@@ -162,7 +162,14 @@ class Intake:
                 f"Spout {self._name!r} returned None from next_batch(): return a list of messages, an empty one if "
                 "there are none now."
             )
-        return list(batch)
+        found = list(batch)
+        for message in found:
+            if not isinstance(message, Message):
+                raise BadInput(
+                    f"Spout {self._name!r} handed out {message!r:.200} from next_batch(), which is not a Message: "
+                    "return a list of Message(values, id=...)."
+                )
+        return found
 
     def _check_ids(self, ids: list[MessageId]) -> None:
         try:
