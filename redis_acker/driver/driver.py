@@ -178,7 +178,7 @@ class SpoutDriver:
                 holders=self._holders,
                 clock=clock,
             )
-        intake = Intake(
+        self._intake = intake = Intake(
             self.spout,
             messages,
             lease,
@@ -221,8 +221,8 @@ class SpoutDriver:
                 is_due = (is_idle and self._messages.needs_events()) or now_s - read_s >= self._read_every_s()
                 if wants_events := was_woken or is_due:
                     read_s = now_s
-                is_busy = self._try_step(events=wants_events)
-                pause_s = 0.0 if is_busy else min(max(2 * pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+                goes_on = self._try_step(events=wants_events) and self._may_have_more()
+                pause_s = 0.0 if goes_on else min(max(2 * pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
         finally:
             self.close()
 
@@ -237,6 +237,11 @@ class SpoutDriver:
         if self._finisher and self._finisher.has_more:
             return 0.0
         return BUSY_EVENTS_EVERY_S if self._messages.needs_events() else IDLE_EVENTS_EVERY_S
+
+    def _may_have_more(self) -> bool:
+        """Whether there may be something to do after a round in which there was. Without room only events make some,
+        and whoever brings them about wakes the driver."""
+        return self._intake.has_room() or bool(self._finisher and self._finisher.has_more)
 
     def wake(self) -> None:
         """Ends the pause of run(): there are final events, or there is room. Other threads may call it."""

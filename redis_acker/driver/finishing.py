@@ -14,7 +14,7 @@ from redis_acker.retries.book import LETTERS_AT_ONCE, DeadLetter, FailedAttempt,
 from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.acker import Acker
 from redis_acker.store.lease import Lease
-from redis_acker.store.streams import READ_COUNT, Cause, Completion, Failure
+from redis_acker.store.streams import READ_COUNT, Cause, Completion, EventReader, Failure, FinalEvents
 
 REQUESTS_EVERY_MS = 1_000
 """How often a driver checks whether others have asked for replays."""
@@ -52,8 +52,7 @@ class Finisher:
         self._book, self._teller, self._reporter, self._flight = book, teller, reporter, flight
         self._name, self._component, self._holders = name, component, holders
         self._policy, self._own_timeout_ms, self._clock = policy, own_timeout_ms, clock
-        self._completions = acker.completions(name, consumer="driver")
-        self._failures = acker.failures(name, consumer="driver")
+        self._events = EventReader[FinalEvents](acker, name, "completions", "failures", consumer="driver")
         self._completed: list[Completion] = []
         self._failed: list[Failure] = []
         self._next_requests_ms = 0
@@ -70,11 +69,8 @@ class Finisher:
 
     def consume(self) -> bool:
         """Deals with final events. False if there were none, or memory is too full to note failures."""
-        busy = self._consume_completions()
-        if not self._failed:
-            self._lease.renew()
-            self._failed = self._failures.read()
-            self.has_more |= len(self._failed) >= READ_COUNT
+        self._read()
+        busy = self._end_completed()
         for failure in self._failed:
             self._fail(failure)
         busy = self._save_failures() or busy
@@ -82,18 +78,25 @@ class Finisher:
             self.is_adopting = False
         return busy
 
-    def _consume_completions(self) -> bool:
-        if not self._completed:
-            self._lease.renew()
-            self._completed = self._completions.read()
-            self.has_more = len(self._completed) >= READ_COUNT
+    def _read(self) -> None:
+        """Completions and failures in one call. What was read before an error is dealt with first; only failures for
+        which memory is too full do not keep completions waiting."""
+        if self._completed:
+            return
+        self._lease.renew()
+        found = self._events.read(only="completions" if self._failed else None)
+        self._completed = [event for event in found if isinstance(event, Completion)]
+        self._failed += [event for event in found if isinstance(event, Failure)]
+        self.has_more = max(len(self._completed), len(self._failed)) >= READ_COUNT
+
+    def _end_completed(self) -> bool:
         if not self._completed:
             return False
         for completion in self._completed:
             self._complete(completion)
         self._teller.commit()
         self._lease.renew()
-        self._completions.release(self._completed)
+        self._events.release(self._completed)
         self._completed = []
         return True
 
@@ -194,7 +197,7 @@ class Finisher:
             return False
         self._teller.commit()
         self._lease.renew()
-        self._failures.release(self._failed)
+        self._events.release(self._failed)
         self._failed = []
         return True
 
@@ -225,8 +228,7 @@ class Finisher:
         if not self._overdue():
             return False
         # Nothing is given up while its event is there, even if another driver read it and left it.
-        self._completions.rewind()
-        self._failures.rewind()
+        self._events.rewind()
         while self.consume():
             pass
         now_ms, overdue = self._clock(), self._overdue()

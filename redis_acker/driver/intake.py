@@ -77,6 +77,10 @@ class Intake:
             life.deadline_ms = self._clock() + self._own_timeout_ms
         return False
 
+    def has_room(self) -> bool:
+        """Whether max_pending leaves room for messages."""
+        return self._room() > 0
+
     def _room(self) -> int:
         messages = self._messages
         tracked = len(messages.all(State.PENDING)) + len(messages.all(State.READY)) + messages.held_back
@@ -158,7 +162,14 @@ class Intake:
                 f"Spout {self._name!r} returned None from next_batch(): return a list of messages, an empty one if "
                 "there are none now."
             )
-        return list(batch)
+        found = list(batch)
+        for message in found:
+            if not isinstance(message, Message):
+                raise BadInput(
+                    f"Spout {self._name!r} handed out {message!r:.200} from next_batch(), which is not a Message: "
+                    "return a list of Message(values, id=...)."
+                )
+        return found
 
     def _check_ids(self, ids: list[MessageId]) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from types import NoneType
 from typing import Any
 
@@ -140,14 +140,13 @@ class DeadLetter:
     @classmethod
     def from_json(cls, spout: str, name: bytes, text: bytes) -> DeadLetter:
         """The letter that a spout keeps under a name. Raises Unreadable for what is none."""
-        kinds = {"message_id": str, "spout": str, "fatal": bool, "stream": str, "is_readable": bool}
-        data = _parsed(text, kinds)
+        data = _parsed(text, _LETTER)
         if not data["history"]:
             raise Unreadable("it has no history")
         if data["spout"] != spout or data["message_id"].encode(errors="replace") != name:
             raise Unreadable("it is the letter of another message")
         data["message_id"] = read_name(name)
-        return cls(**{one.name: data[one.name] for one in fields(cls)})
+        return cls(**{name: data[name] for name in cls.__dataclass_fields__})
 
 
 def _suspicion(data: Any) -> Suspicion | None:
@@ -159,6 +158,7 @@ def _suspicion(data: Any) -> Suspicion | None:
     return Suspicion(found["together"], found["root"], found.get("payload"), found["stream"])
 
 
+_LETTER = {"message_id": str, "spout": str, "fatal": bool, "stream": str, "is_readable": bool}
 _ATTEMPT = {"attempt": int, "reason": str, "component": str, "error": str, "at_ms": int}
 
 
@@ -168,7 +168,8 @@ def _parsed(text: bytes, kinds: dict[str, type]) -> dict[str, Any]:
         data = _checked(json.loads(text), {"history": list, **kinds})
     except (ValueError, RecursionError):
         raise Unreadable(f"{len(text)} bytes are not JSON") from None
-    history = [FailedAttempt(*(_checked(one, _ATTEMPT)[name] for name in _ATTEMPT)) for one in data["history"]]
+    checked = (_checked(one, _ATTEMPT) for one in data["history"])
+    history = [FailedAttempt(*map(one.__getitem__, _ATTEMPT)) for one in checked]
     if any(not 0 <= one.attempt <= MAX_ATTEMPT for one in history):
         raise Unreadable(f"an attempt is not from 0 to {MAX_ATTEMPT}")
     return {**data, "history": history}
@@ -176,7 +177,7 @@ def _parsed(text: bytes, kinds: dict[str, type]) -> dict[str, Any]:
 
 def _checked(data: Any, kinds: dict[str, type]) -> dict[str, Any]:
     """Raises Unreadable for what is no object with these fields, or has a payload that is not a list."""
-    if not isinstance(data, dict) or any(type(data.get(name)) is not kind for name, kind in kinds.items()):
+    if not isinstance(data, dict) or [*map(type, map(data.get, kinds))] != [*kinds.values()]:
         raise Unreadable(f"it lacks {', '.join(kinds)}, or one has another type")
     if not isinstance(data.get("payload"), (list, NoneType)):
         raise Unreadable("its payload is not a list")
@@ -282,10 +283,12 @@ class RetryBook:
 def _parts(letters: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
     """Letters in parts for one script call each, which must not keep the server for long."""
     part: list[tuple[str, str]] = []
+    size = 0
     for letter in letters:
         part.append(letter)
-        if sum(len(text) for _, text in part) >= MOST_LETTER_BYTES:
+        size += len(letter[1])
+        if size >= MOST_LETTER_BYTES:
             yield part
-            part = []
+            part, size = [], 0
     if part:
         yield part

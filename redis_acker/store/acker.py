@@ -212,13 +212,13 @@ class Acker:
         self, spout: str, *, consumer: str | None = None, claim_after_ms: int = CLAIM_AFTER_MS
     ) -> EventReader[Completion]:
         """Reads what is complete. A consumer that comes back under its old name gets what it held."""
-        return EventReader(self, "completions", spout, consumer=consumer, claim_after_ms=claim_after_ms)
+        return EventReader(self, spout, "completions", consumer=consumer, claim_after_ms=claim_after_ms)
 
     def failures(
         self, spout: str, *, consumer: str | None = None, claim_after_ms: int = CLAIM_AFTER_MS
     ) -> EventReader[Failure]:
         """Reads what failed, with everything that a replay needs."""
-        return EventReader(self, "failures", spout, consumer=consumer, claim_after_ms=claim_after_ms)
+        return EventReader(self, spout, "failures", consumer=consumer, claim_after_ms=claim_after_ms)
 
     # -- looking -------------------------------------------------------------------------------------------------
 

@@ -193,11 +193,20 @@ class PlainShards:
 
     # -- streams, given by shard and key -------------------------------------------------------------------------
 
-    def read_group(self, consumer: str, streams: Iterable[tuple[int, str, str]], count: int) -> list[list[Entry]]:
+    def read_group(self, consumer: str, streams: Sequence[tuple[int, str, str]], count: int) -> list[list[Entry]]:
         """Entries of each stream (shard, key, start): from the start on what the consumer holds, with '>' new ones."""
+        by_shard: dict[int, list[tuple[str, str]]] = {}
+        for shard, key, start in streams:
+            by_shard.setdefault(shard, []).append((key, start))
         head = ("XREADGROUP", "GROUP", GROUP, consumer, "COUNT", count, "STREAMS")
-        replies = self.transport.run(Command(shard, (*head, key, start)) for shard, key, start in streams)
-        return [_entries(reply) for reply in replies]
+        commands = (
+            Command(shard, (*head, *(key for key, _ in some), *(start for _, start in some)))
+            for shard, some in by_shard.items()
+        )
+        found: dict[bytes, list[Entry]] = {}
+        for reply in self.transport.run(commands):
+            found.update(_by_key(reply))
+        return [found.get(key.encode(), []) for _, key, _ in streams]
 
     def claim(
         self, consumer: str, streams: Iterable[tuple[int, str, bytes]], *, after_ms: int, count: int
@@ -272,12 +281,11 @@ def read_info(transport: Transport, server: int) -> str:
     return str(transport.run_one(Command(server, ("INFO",))).decode(errors="replace"))
 
 
-def _entries(reply: list[Any] | None) -> list[Entry]:
-    """The entries of the one stream that was read: [[key, entries]], or flat from a client that speaks RESP3."""
+def _by_key(reply: list[Any] | None) -> Iterable[tuple[bytes, list[Entry]]]:
+    """The streams that had something: [[key, entries], ...], or flat from a client that speaks RESP3."""
     if not reply:
-        return []
-    entries: list[Entry] = reply[0][1] if isinstance(reply[0], list) else reply[1]
-    return entries
+        return ()
+    return reply if isinstance(reply[0], list) else zip(reply[::2], reply[1::2], strict=True)
 
 
 def _dicts(reply: list[Any]) -> list[dict[bytes, Any]]:

@@ -7,9 +7,9 @@ import os
 import reprlib
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -75,6 +75,7 @@ def _cut(text: str, name: str, most_bytes: int) -> bytes:
 class FinalEvents:
     """One entry of a stream: roots that came to their final event in one script call, for one cause."""
 
+    kind: ClassVar[Kind]
     entry: str
     shard: int
     at_ms: int
@@ -117,11 +118,14 @@ class FinalEvents:
 class Completion(FinalEvents):
     """Roots whose whole tree of work is done."""
 
+    kind = "completions"
+
 
 @dataclass(frozen=True)
 class Failure(FinalEvents):
     """Roots that failed, and everything a replay needs."""
 
+    kind = "failures"
     reason: str
     """'failed' or 'timeout'."""
     component: str
@@ -161,26 +165,45 @@ T = TypeVar("T")
 AnyEvents = TypeVar("AnyEvents", bound=FinalEvents)
 
 
+@dataclass(eq=False)
+class _Stream:
+    """One of the streams of a reader, and how far it has come there."""
+
+    kind: Kind
+    shard: int
+    key: str
+    backlog_from: str | None = "0"
+    """From where on to read what the consumer holds already; None: all of that is handed out."""
+    claim_from: bytes = b"0"
+    handed_out: set[str] = field(default_factory=set)
+    """Entries that are not released."""
+
+
 class EventReader(Generic[AnyEvents]):
-    """One consumer of the completions or failures of one spout, over all shards.
+    """One consumer of the completions or failures of one spout, or of both, over all shards.
 
     read() hands out entries, which stay in the stream until release(). What a consumer read and never released is
     handed out again: to itself after a restart under the same name, or to another once it is dead.
     """
 
-    def __init__(self, acker: Acker, kind: Kind, spout: str, *, consumer: str | None, claim_after_ms: int) -> None:
-        self._shards, self._kind = acker.shards, kind
+    def __init__(
+        self,
+        acker: Acker,
+        spout: str,
+        *kinds: Kind,
+        consumer: str | None = None,
+        claim_after_ms: int = CLAIM_AFTER_MS,
+    ) -> None:
+        self._shards = acker.shards
         self._quarantine, self._set_aside = Quarantine(acker.shards), 0
         self._troubles = self._shards.troubles
         self._consumer = consumer or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
         self._claim_after_ms = claim_after_ms
         self._clock, self._never_set = acker.clock, Signal()
         self._next_claim = 0.0
-        number = acker.spout_number(spout)
-        self._keys: list[str] = [keys.stream(kind, number) for keys in self._shards.keys]
-        self._backlog_from: list[str | None] = ["0"] * len(self._keys)
-        self._claim_from: list[bytes] = [b"0"] * len(self._keys)
-        self._handed_out: set[tuple[int, str]] = set()
+        number, all_keys = acker.spout_number(spout), list(enumerate(self._shards.keys))
+        self._streams = [_Stream(kind, shard, keys.stream(kind, number)) for shard, keys in all_keys for kind in kinds]
+        self._by_place = {(stream.kind, stream.shard): stream for stream in self._streams}
 
     def __enter__(self) -> EventReader[AnyEvents]:
         return self
@@ -190,16 +213,18 @@ class EventReader(Generic[AnyEvents]):
 
     def close(self) -> None:
         """Leaves the groups. Entries that were read and not released wait for another consumer to claim them."""
-        for shard, key in enumerate(self._keys):
-            if not self._run(partial(self._shards.holds_entries, self._consumer, shard, key)):
+        for stream in self._streams:
+            place = self._consumer, stream.shard, stream.key
+            if not self._run(partial(self._shards.holds_entries, *place)):
                 with contextlib.suppress(MemoryFull):  # Redis 6.2 needs memory for it; an idle member does no harm
-                    self._run(partial(self._shards.leave_group, self._consumer, shard, key))
+                    self._run(partial(self._shards.leave_group, *place))
 
-    def read(self, *, wait_ms: int = 0) -> list[AnyEvents]:
-        """Entries that are new or abandoned. Waits up to wait_ms for the first."""
+    def read(self, *, wait_ms: int = 0, only: Kind | None = None) -> list[AnyEvents]:
+        """Entries that are new or abandoned, of one kind only if it is told so. Waits up to wait_ms for the first."""
         deadline = self._clock.monotonic_s() + wait_ms / 1000
+        streams = [stream for stream in self._streams if only in (None, stream.kind)]
         while True:
-            events = self._own_or_new() or self._claim()
+            events = self._own_or_new(streams) or self._claim(streams)
             left_s = deadline - self._clock.monotonic_s()
             if events or left_s <= 0:
                 return events
@@ -207,19 +232,21 @@ class EventReader(Generic[AnyEvents]):
 
     def release(self, events: Sequence[AnyEvents]) -> None:
         """Deletes entries that are dealt with."""
-        by_shard: dict[int, list[str]] = {}
+        by_stream: dict[_Stream, list[str]] = {}
         for event in events:
-            by_shard.setdefault(event.shard, []).append(event.entry)
+            by_stream.setdefault(self._by_place[event.kind, event.shard], []).append(event.entry)
         self._shards.release(
-            (shard, self._keys[shard], entries[at : at + READ_COUNT])
-            for shard, entries in by_shard.items()
+            (stream.shard, stream.key, entries[at : at + READ_COUNT])
+            for stream, entries in by_stream.items()
             for at in range(0, len(entries), READ_COUNT)
         )
-        self._handed_out.difference_update((event.shard, event.entry) for event in events)
+        for stream, entries in by_stream.items():
+            stream.handed_out.difference_update(entries)
 
     def rewind(self) -> None:
         """Hands out again what this consumer holds: after an error, it may not know what it has dealt with."""
-        self._backlog_from = ["0"] * len(self._keys)
+        for stream in self._streams:
+            stream.backlog_from = "0"
 
     def consume(self) -> Iterator[AnyEvents]:
         """Everything that is there now, one by one. Each is released when the next is asked for."""
@@ -228,56 +255,56 @@ class EventReader(Generic[AnyEvents]):
                 yield event
                 self.release([event])
 
-    def _own_or_new(self) -> list[AnyEvents]:
+    def _own_or_new(self, streams: Sequence[_Stream]) -> list[AnyEvents]:
         """First the entries that this consumer was sent and has not handed out, then new ones."""
         while True:
-            starts, set_aside = list(self._backlog_from), self._set_aside
-            events = self._read_from(starts)
+            starts, set_aside = [stream.backlog_from for stream in streams], self._set_aside
+            events = self._read_from(streams)
             troubles = self._shards.troubles
             lost_replies = self._troubles != troubles
             if lost_replies:  # they may have carried entries that are this consumer's now
                 self._troubles = troubles
-                self._backlog_from = ["0"] * len(self._keys)
-            is_over = self._backlog_from == starts and not lost_replies and self._set_aside == set_aside
-            if events or is_over:
+                self.rewind()
+            has_moved = starts != [stream.backlog_from for stream in streams]
+            if events or not (has_moved or lost_replies or self._set_aside != set_aside):
                 return events
 
-    def _read_from(self, starts: list[str | None]) -> list[AnyEvents]:
-        """Continues with the backlog of each shard, or with new entries where there is none left (None)."""
-        streams = [(shard, key, starts[shard] or ">") for shard, key in enumerate(self._keys)]
-        replies = self._run(partial(self._shards.read_group, self._consumer, streams, READ_COUNT))
+    def _read_from(self, streams: Sequence[_Stream]) -> list[AnyEvents]:
+        """Continues with the backlog of each stream, or with new entries where there is none left."""
+        places = [(stream.shard, stream.key, stream.backlog_from or ">") for stream in streams]
+        found = self._run(partial(self._shards.read_group, self._consumer, places, READ_COUNT))
         events: list[AnyEvents] = []
-        for shard, entries in enumerate(replies):
-            if starts[shard] is not None:
-                self._backlog_from[shard] = entries[-1][0].decode() if entries else None
-                entries = [one for one in entries if (shard, one[0].decode()) not in self._handed_out]
-            events += self._hand_out(shard, entries)
+        for stream, entries in zip(streams, found, strict=True):
+            if stream.backlog_from is not None:
+                stream.backlog_from = entries[-1][0].decode() if entries else None
+                entries = [one for one in entries if one[0].decode() not in stream.handed_out]
+            events += self._hand_out(stream, entries)
         return events
 
-    def _claim(self) -> list[AnyEvents]:
+    def _claim(self, streams: Sequence[_Stream]) -> list[AnyEvents]:
         """Entries that another consumer has held for too long."""
         if self._clock.monotonic_s() < self._next_claim:
             return []
-        streams = [(shard, key, self._claim_from[shard]) for shard, key in enumerate(self._keys)]
+        places = [(stream.shard, stream.key, stream.claim_from) for stream in streams]
         claim = partial(self._shards.claim, after_ms=self._claim_after_ms, count=READ_COUNT)
         events: list[AnyEvents] = []
-        for shard, (start, entries) in enumerate(self._run(partial(claim, self._consumer, streams))):
-            self._claim_from[shard] = start
-            events += self._hand_out(shard, entries)
-        if not events and all(start == b"0-0" for start in self._claim_from):
+        for stream, (start, entries) in zip(streams, self._run(partial(claim, self._consumer, places)), strict=True):
+            stream.claim_from = start
+            events += self._hand_out(stream, entries)
+        if not events and all(stream.claim_from == b"0-0" for stream in streams):
             self._next_claim = self._clock.monotonic_s() + min(_CLAIM_EVERY_S, self._claim_after_ms / 1000)
         return events
 
-    def _hand_out(self, shard: int, entries: Sequence[Entry]) -> list[AnyEvents]:
+    def _hand_out(self, stream: _Stream, entries: Sequence[Entry]) -> list[AnyEvents]:
         # An entry that was deleted while a consumer held it comes without fields, or as nothing on 6.2.
         events: list[Any] = []
         for entry, flat in (entry for entry in entries if entry and entry[1]):
             try:
-                events.append(parse_entry(self._kind, shard, entry, flat))
+                events.append(parse_entry(stream.kind, stream.shard, entry, flat))
             except Unreadable as error:
-                self._quarantine.set_aside_entry(shard, self._keys[shard], entry, flat, error)
+                self._quarantine.set_aside_entry(stream.shard, stream.key, entry, flat, error)
                 self._set_aside += 1
-        self._handed_out.update((shard, event.entry) for event in events)
+        stream.handed_out.update(event.entry for event in events)
         return events
 
     def _run(self, ask: Callable[[], T]) -> T:
@@ -287,6 +314,6 @@ class EventReader(Generic[AnyEvents]):
         except ScriptFailed as error:
             if "NOGROUP" not in str(error):
                 raise
-        self._shards.join(enumerate(self._keys))
+        self._shards.join((stream.shard, stream.key) for stream in self._streams)
         self._troubles -= 1  # the error hid the other replies: look for the entries they carried
         return ask()

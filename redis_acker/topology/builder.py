@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any
 
 from redis_acker.components.batch_bolt import BatchBolt
@@ -14,6 +15,21 @@ from redis_acker.components.tuples import DEFAULT_STREAM, SYSTEM
 from redis_acker.errors import BadTopology
 from redis_acker.topology.routing import CustomGrouping, Grouping, Kind
 from redis_acker.topology.topology import ComponentSpec, Topology
+
+_CALLED = (
+    "execute",
+    "process",
+    "process_batch",
+    "prepare",
+    "cleanup",
+    "open",
+    "next_batch",
+    "ack",
+    "fail",
+    "dead",
+    "commit",
+)
+"""Methods of components that a driver or a runner calls for what they do."""
 
 
 class BoltDeclarer:
@@ -121,6 +137,7 @@ class TopologyBuilder:
             raise BadTopology(f"Topology {self._name!r} has no spout: add one, nothing else brings messages.")
         for spec in specs.values():
             _check_outputs(spec)
+            _check_methods(spec)
         for spec in topology.bolts:
             if not spec.inputs:
                 raise BadTopology(f"Bolt {spec.name!r} listens to nothing: add shuffle(), fields(), all(), global_().")
@@ -141,6 +158,19 @@ def _check_outputs(spec: ComponentSpec) -> None:
                 f"The fields of stream {stream!r} of {spec.name!r} must be a list of different names, such as "
                 f"['word', 'count'], not {fields!r}."
             )
+
+
+def _check_methods(spec: ComponentSpec) -> None:
+    """A call of such a method does nothing but make an object: a tuple would be acked that nobody has worked on."""
+    for name in _CALLED:
+        method = getattr(spec.component, name, None)
+        if iscoroutinefunction(method) or isasyncgenfunction(method):
+            raise BadTopology(
+                f"{name}() of {spec.name!r} is a coroutine, which runners do not await: make it a plain function that "
+                "runs what it awaits, with asyncio.run() for example."
+            )
+        if name != "next_batch" and isgeneratorfunction(method):
+            raise BadTopology(f"{name}() of {spec.name!r} has a yield, but nobody asks for what it yields: call emit.")
 
 
 def _check_input(bolt: ComponentSpec, grouping: Grouping, specs: dict[str, ComponentSpec]) -> None:

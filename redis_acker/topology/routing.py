@@ -11,6 +11,8 @@ from itertools import count
 from numbers import Number
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import numpy as np
+
 from redis_acker.components.component import TaskContext, TaskId
 from redis_acker.components.tuples import Anchors, Tuple
 from redis_acker.errors import BadInput, BadTopology
@@ -116,7 +118,7 @@ class TaskRouter:
                 f"{self._component!r} emits directly to {tuple(to)}, which does not listen to stream {stream!r} with a "
                 f"direct grouping: direct_tasks() has {[tuple(one) for one in self._direct[stream]]}."
             )
-        return [TaskId(*to)]
+        return [next(one for one in self._direct[stream] if one == to)]
 
     def deliver(self, target: TaskId, values: Sequence[Any], stream: str, anchors: Anchors) -> None:
         self.delivered += 1
@@ -150,14 +152,21 @@ def _custom_dealer(
     own.prepare(fields, parallelism)
 
     def deal(values: Sequence[Any]) -> list[int]:
-        tasks = list(own.choose_tasks(values))
+        chosen: Any = own.choose_tasks(values)
+        if not isinstance(chosen, Iterable):
+            raise BadInput(
+                f"{type(own).__name__}.choose_tasks() returned {chosen!r:.200}: return a list of the numbers of tasks, "
+                "an empty one if nobody is to get the values."
+            )
+        tasks = list(chosen)
         for task in tasks:
-            if type(task) is not int or not 0 <= task < parallelism:
+            is_whole = isinstance(task, (int, np.integer)) and not isinstance(task, bool)
+            if not (is_whole and 0 <= task < parallelism):
                 raise BadInput(
                     f"{type(own).__name__}.choose_tasks() chose task {task!r} for {values!r:.200}, but the bolt has "
                     f"tasks 0 to {parallelism - 1}."
                 )
-        return tasks
+        return [int(task) for task in tasks]
 
     return deal
 
@@ -170,7 +179,7 @@ def _stable(value: Any) -> str:
     """A text that is the same for equal values, in every process; hash() of a str is not."""
     if isinstance(value, str):
         return f"{len(value)}:{str.__str__(value)}"
-    if isinstance(value, Number):
+    if isinstance(value, (Number, np.bool_)):
         if _is_nan(value):
             return "nan"  # not equal even to itself, and its hash() is that of the object
         return str(hash(value))  # 1, 1.0, True and numpy's 1 are equal, and hash() of a number is not salted

@@ -42,6 +42,7 @@ class TaskQueue:
             self.count_loose(1)
         self._tuples.append(tup)
         if self._is_waited_for:  # looked at after the append, as the other side looks after it says that it waits
+            self._is_waited_for = False  # one wake is enough for all that come until the other side runs
             self._wake.set()
 
     def count_loose(self, change: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import pack
@@ -201,7 +202,7 @@ class Task:
         self._at(self._own_key("prepare"), tuples, "prepare()")
         try:
             prepare(bolt, self._context, self._collector)
-        except Exception as error:
+        except (Exception, CancelledError) as error:
             for tup in tuples:
                 if not tup.outcome:
                     self._collector.fail(tup, f"prepare() raised {text_of(error)}")
@@ -217,7 +218,7 @@ class Task:
         self._at(self._own_key("cleanup"), tuples, "cleanup()")
         try:
             bolt.cleanup()
-        except Exception as error:
+        except (Exception, CancelledError) as error:
             for tup in tuples:
                 if tup.outcome != "failed":
                     self._collector.counters.acked -= tup.outcome == "acked"
@@ -238,7 +239,7 @@ class Task:
         if self._hands:
             self._hands.put_down()
 
-    def _log(self, phase: str, error: Exception) -> None:
+    def _log(self, phase: str, error: BaseException) -> None:
         name = self._context.component
         log.error("Bolt %s raised an error in %s(), which fails its tuples.\n%s", name, phase, traceback_of(error))
 

@@ -1,6 +1,6 @@
 """Reading final events: each entry goes to one consumer, until it is released."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -8,8 +8,8 @@ import pytest
 from redis_acker import Acker, Completion, new_edges
 from redis_acker.clock import SystemClock
 from redis_acker.store.shards import GROUP
-from redis_acker.store.streams import READ_COUNT, EventReader
-from redis_acker.store.transport import Transport
+from redis_acker.store.streams import READ_COUNT, EventReader, FinalEvents
+from redis_acker.store.transport import Command, Transport
 from tests.backends import Backend, Servers, make_backend
 
 SPOUT = "orders"
@@ -210,3 +210,64 @@ def test_a_reader_can_be_closed_when_memory_is_full(servers: Servers, namespace:
         finally:
             client.config_set("maxmemory", 0)
     old.delete_keys(namespace)
+
+
+# -- both kinds at once ------------------------------------------------------------------------------------------------
+
+
+def fail(acker: Acker, count: int) -> list[int]:
+    roots = acker.allocate(SPOUT, count)
+    acker.init(roots, new_edges(count))
+    acker.fail(roots)
+    return [int(root) for root in roots]
+
+
+def of_kind(events: list[FinalEvents], kind: str) -> list[int]:
+    return sorted(root for event in events if event.kind == kind for root in event.roots.tolist())
+
+
+@pytest.fixture
+def both(acker: Acker) -> EventReader[FinalEvents]:
+    reader = EventReader[FinalEvents](acker, SPOUT, "completions", "failures", consumer="driver")
+    assert reader.read() == []
+    return reader
+
+
+def test_both_kinds_come_by_one_command_to_each_shard(
+    acker: Acker, both: EventReader[FinalEvents], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    completed, failed, sent, run = complete(acker, 6), fail(acker, 6), list[Command](), Transport.run
+
+    def note(self: Transport, commands: Iterable[Command], **options: Any) -> list[Any]:
+        some = list(commands)
+        sent.extend(some)
+        return run(self, some, **options)
+
+    monkeypatch.setattr(Transport, "run", note)
+    events = both.read()
+    assert (of_kind(events, "completions"), of_kind(events, "failures")) == (completed, failed)
+    assert [(command.shard, command.args[0]) for command in sent] == [(0, "XREADGROUP"), (1, "XREADGROUP")]
+
+
+def test_a_reader_of_both_kinds_reads_one_alone_if_it_is_told_so(acker: Acker, both: EventReader[FinalEvents]) -> None:
+    completed, failed = complete(acker, 6), fail(acker, 6)
+    events = both.read(only="completions")
+    assert (of_kind(events, "completions"), of_kind(events, "failures")) == (completed, [])
+    assert of_kind(both.read(), "failures") == failed
+
+
+def test_each_kind_is_released_in_its_own_stream_and_the_other_comes_back(
+    acker: Acker, both: EventReader[FinalEvents]
+) -> None:
+    complete(acker, 6)
+    failed = fail(acker, 6)
+    events = both.read()
+    both.release([event for event in events if event.kind == "completions"])
+    both.rewind()
+    assert both.read() == []  # it has what it has not released
+    again = EventReader[FinalEvents](acker, SPOUT, "completions", "failures", consumer="driver")
+    held = again.read()
+    assert (of_kind(held, "completions"), of_kind(held, "failures")) == ([], failed)
+    again.release(held)
+    assert acker.shards.unread("completions", acker.spout_number(SPOUT)) == [0, 0]
+    assert acker.shards.unread("failures", acker.spout_number(SPOUT)) == [0, 0]

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from redis_acker import (
@@ -142,6 +143,16 @@ def test_a_wrong_choice_fails_the_tuple_and_leaves_nothing_behind(
     assert runner.counters()["source"].acked == 1
 
 
+def test_a_chosen_task_may_be_any_that_is_equal_to_one_of_direct_tasks(store: Store) -> None:
+    def choose(collector: Any, tup: Tuple) -> None:
+        collector.emit_direct(("note", float(tup["value"])), [tup["value"]], anchors=tup)
+        collector.ack(tup)
+
+    note = Note()
+    run(relayed(Does(choose), note, lambda listener: listener.direct("chooser"), range(TASKS)), store)
+    assert sorted(zip(note.values, note.tasks, strict=True)) == [(task, task) for task in range(TASKS)]
+
+
 def test_a_stream_is_direct_for_all_who_listen_or_for_none() -> None:
     builder = TopologyBuilder("job")
     builder.spout("source", IterableSpout([1]))
@@ -199,6 +210,30 @@ def test_a_custom_grouping_chooses_the_tasks(store: Store, upstream: str) -> Non
     assert sorted(zip(note.values, note.tasks, strict=True)) == [(value, value % TASKS) for value in range(30)]
     assert runner.counters()["source"].acked == 33
     assert not hasattr(grouping, "tasks")  # each task that emits has a copy
+
+
+@pytest.mark.parametrize("chosen", [None, 1])
+def test_a_custom_grouping_that_returns_no_list_fails_the_tuple_and_says_what_to_return(
+    store: Store, chosen: Any
+) -> None:
+    class Bare(CustomGrouping):
+        def choose_tasks(self, values: Sequence[Any]) -> Any:
+            return chosen
+
+    watcher = Watcher()
+    run(relayed(Relay(), Note(), lambda listener: listener.custom("chooser", Bare()), [1]), store, observer=watcher)
+    [letter] = watcher.letters
+    assert f"Bare.choose_tasks() returned {chosen}: return a list of the numbers of tasks" in letter.history[-1].error
+
+
+def test_a_custom_grouping_may_count_with_numpy(store: Store) -> None:
+    class Counts(CustomGrouping):
+        def choose_tasks(self, values: Sequence[Any]) -> Any:
+            return np.array([values[0] % TASKS])
+
+    note = Note()
+    run(relayed(Relay(), note, lambda listener: listener.custom("chooser", Counts())), store)
+    assert sorted(zip(note.values, note.tasks, strict=True)) == [(value, value % TASKS) for value in range(30)]
 
 
 @pytest.mark.parametrize("wrong", [3, -1, "0", 1.0, True])

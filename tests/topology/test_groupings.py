@@ -147,6 +147,7 @@ class Colour(str, Enum):
         (1, 1.0),
         (1, True),
         (1, np.int64(1)),
+        (True, np.True_),
         (0.5, Decimal("0.5")),
         ("red", Colour.RED),
         ("red", np.str_("red")),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from redis_acker import BasicBolt, FailedTuple, LocalRunner, Message, OutputCollector, TaskContext, Tuple
+from redis_acker import BasicBolt, BatchBolt, FailedTuple, LocalRunner, Message, OutputCollector, TaskContext, Tuple
 from redis_acker.components.component import ComponentCounters
 from redis_acker.errors import BadInput
 from redis_acker.spouts.iterable import IterableSpout
@@ -69,6 +69,22 @@ def test_values_without_an_order_are_refused(store: Store, values: Any) -> None:
     )
 
 
+def test_a_basic_bolt_that_emits_a_dict_for_several_fields_is_refused(store: Store) -> None:
+    class Named(BasicBolt):
+        fields = ("a", "b")
+
+        def process(self, tup: Tuple, emit: Callable[..., None]) -> None:
+            emit({"a": 1, "b": 2})
+
+    note = Note()
+    run(topology([1], Named(), note), store)
+    assert note.values == []
+    [letter] = store.dead_letters(SPOUT_NAME)
+    assert letter.history[0].error == (
+        "BadInput: 'bolt0' emits 1 values to stream 'default', which has fields ['a', 'b']."
+    )
+
+
 def test_an_untracked_tuple_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     run(topology([7], Raises(FailedTuple("not today"), [7])), None)
     assert (
@@ -84,6 +100,30 @@ def test_a_bolt_whose_coroutine_is_cancelled_fails_the_tuple(store: Store) -> No
     runner = run(topology([1, 2], Cancelled()), store)
     assert runner.counters()["bolt0"] == ComponentCounters(executed=2, failed=2)
     assert store.dead_letters(SPOUT_NAME)[0].history[0].error == "CancelledError: shut down"
+
+
+def test_a_batch_bolt_whose_coroutine_is_cancelled_fails_its_batch(store: Store) -> None:
+    class Cancelled(BatchBolt):
+        def process_batch(self, tuples: list[Tuple]) -> None:
+            raise asyncio.CancelledError("shut down")
+
+    run(topology([1, 2], Cancelled()), store)
+    errors = [letter.history[0].error for letter in store.dead_letters(SPOUT_NAME)]
+    assert errors == ["CancelledError: shut down"] * 2
+
+
+@pytest.mark.parametrize("handed_out", [[(1, 2)], ["text"], [None], {"value": 1}], ids=repr)
+def test_a_spout_that_hands_out_something_else_than_messages_is_told_what_to_return(
+    store: Store, handed_out: Any
+) -> None:
+    class Bare(ListSpout):
+        def next_batch(self, limit: int) -> Any:
+            return handed_out
+
+    with pytest.raises(
+        BadInput, match=r"'job/source/0' handed out .* from next_batch\(\), which is not a Message: ret"
+    ):
+        run(topology(Bare([]), Relay()), store)
 
 
 def test_a_spout_that_returns_nothing_at_all_is_told_what_to_return(store: Store) -> None:

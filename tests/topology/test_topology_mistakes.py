@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from redis_acker import BasicBolt, Spout, TopologyBuilder
+from redis_acker import BasicBolt, BatchBolt, Spout, TopologyBuilder, Tuple
 from redis_acker.errors import BadTopology
 from redis_acker.spouts.iterable import IterableSpout
 from tests.topology.parts import Relay
@@ -18,6 +18,21 @@ Mistake = Callable[[TopologyBuilder], Any]
 
 class TwoStreams(Relay):
     streams = {"errors": ["line", "text"]}  # noqa: RUF012
+
+
+class Awaits(BasicBolt):
+    async def process(self, tup: Tuple, emit: Callable[..., None]) -> None:  # type: ignore[override]
+        emit(tup["value"])
+
+
+class Yields(BatchBolt):
+    def process_batch(self, tuples: list[Tuple]) -> Any:
+        yield from tuples
+
+
+class AwaitsAcks(Spout):
+    async def ack(self, message_id: Any) -> None:  # type: ignore[override]
+        pass
 
 
 def with_fields(fields: Any, **streams: Any) -> BasicBolt:
@@ -50,6 +65,20 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "no field": (
         lambda builder: builder.bolt("count", Relay()).fields("split"),
         "Bolt 'count' groups 'split' by fields but names none.",
+    ),
+    "a coroutine": (
+        lambda builder: builder.bolt("count", Awaits()).shuffle("split"),
+        "process() of 'count' is a coroutine, which runners do not await: make it a plain function that runs what it "
+        "awaits, with asyncio.run() for example.",
+    ),
+    "a coroutine of a spout": (
+        lambda builder: builder.spout("awaits", AwaitsAcks()),
+        "ack() of 'awaits' is a coroutine, which runners do not await: make it a plain function that runs what it "
+        "awaits, with asyncio.run() for example.",
+    ),
+    "a generator": (
+        lambda builder: builder.bolt("count", Yields()).shuffle("split"),
+        "process_batch() of 'count' has a yield, but nobody asks for what it yields: call emit.",
     ),
     "no inputs": (
         lambda builder: builder.bolt("count", Relay()),
