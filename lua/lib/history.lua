@@ -3,7 +3,7 @@
 -- Names the history of the shard that begins when its server is restarted or replaced, and may have lost the last
 -- writes. Entries of the streams carry that name.
 --
--- history := since when, in ms, '-', 16 digits of the server's run_id; 0 for the first that is known
+-- history := since when, in ms, '-', 16 digits of the server's run_id
 
 -- A server that does not tell its run_id, or not to this user, has no history.
 local function note_history()
@@ -13,6 +13,6 @@ local function note_history()
   run_id = sub(run_id, 1, 16)
   local known = call('HGET', meta, 'history')
   if known and string.match(known, '^%d+%-(%x+)$') == run_id then return end
-  local history = string.format('%.0f-%s', known and now_ms() or 0, run_id)
+  local history = string.format('%.0f-%s', now_ms(), run_id)
   call('HSET', meta, 'history', history)
 end

@@ -82,8 +82,8 @@ class FinalEvents:
     items: tuple[Item, ...]
     history: str = field(default="", kw_only=True)
     """Names the history of the shard: it has another one after its server was restarted or replaced, which may have
-    lost the last writes. Since when, in ms by the server's clock (0 for the first one known), and who; empty where the
-    server does not tell, or no rotator has looked."""
+    lost the last writes. Since when it was seen, in ms by the server's clock, '-' and who; empty where the server does
+    not tell."""
 
     @cached_property
     def roots(self) -> U64Array:
