@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from redis_acker import Acker, Completion, Failure, Rotator
+from redis_acker.store.rotator import Rotation
 from tests.backends import Keeper
 from tests.clock import Clock
 from tests.servers import HOST, Server, start_server
@@ -70,15 +71,38 @@ def test_a_second_event_after_lost_writes_says_that_it_is_of_another_history(
         assert fourth.after_restart == [False] * 3
 
 
-def test_a_rotator_sees_a_restart_before_anything_times_out(server: Server, namespace: str) -> None:
+def test_a_rotator_sees_a_restart_before_anything_times_out(
+    server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Acker(server.url, namespace=namespace, shards=2, timeout_ms=600_000) as acker:
         roots, edges = start_roots(acker, 20)
         before = histories(acker)
-        roll_back(server, saved(server))
-        with Rotator(acker).start():
+        rotator = Rotator(acker)
+        rotator.once()
+        monkeypatch.setattr(rotator, "once", lambda: Rotation(0, 0, 0, 600_000))  # the next is far away
+        with rotator.start():
+            roll_back(server, saved(server))
             wait_until(lambda: not {*before} & {*histories(acker)})
         acker.ack(roots, edges)
         assert all(all(event.after_restart) for event in completions(acker))
+
+
+def test_a_drain_after_a_restart_says_so_though_nobody_has_looked(
+    server: Server, namespace: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Acker(server.url, namespace=namespace, shards=1, clock=clock) as acker:
+        start_roots(acker, 20)
+        rotator = Rotator(acker)
+        with monkeypatch.context() as patch:
+            patch.setattr(rotator, "drain", lambda shard: (0, 0))  # the rotator dies before it
+            for _ in range(3):
+                clock.advance(TICK_MS)
+                rotator.once()
+        roll_back(server, saved(server))
+        assert rotator.drain(0) == (20, 0)
+        with acker.failures(SPOUT) as reader:
+            [event] = reader.consume()
+        assert event.after_restart == [True] * 20
 
 
 def histories(acker: Acker) -> list[bytes]:
