@@ -1,4 +1,4 @@
--- needs: bytes, shard, clock, head, sound, live, lone, events, settle, changes
+-- needs: bytes, shard, clock, history, head, sound, live, lone, events, settle, changes
 -- Moves blocks of the expired bucket into the failure streams. Roots whose clock was restarted since are filed again,
 -- in the bucket of the time when it was. Orphans are dropped and counted. Blocks that are not there are skipped, so
 -- that any number of drains may run and stop anywhere.
@@ -9,6 +9,7 @@
 -- Emits    one entry per spout to its failure stream, reason 'timeout'
 
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
+note_history()
 local cause = { reason = 'timeout', component = '', error = '', fatal = 0 }
 local tick = current_tick()
 local names, blocks, size, previous = args[4], {}, 0, nil -- counted: Lua searches for the length of a list

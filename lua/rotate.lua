@@ -1,4 +1,4 @@
--- needs: shard, clock
+-- needs: shard, clock, history
 -- Ages every bucket by one step, if a tick has passed since the last time and the expired bucket has been drained.
 -- Any number of rotators may call it: the server's clock decides.
 --
@@ -11,6 +11,7 @@
 -- Emits    nothing
 
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
+note_history()
 local tick_ms, now = tonumber(args[4]), now_ms()
 local known_ms, newest_ms = call('HGET', meta, 'turned_ms'), tonumber(call('HGET', counters, 'newest_ms')) or 0
 local turned_ms = tonumber(known_ms) or now

@@ -4,7 +4,7 @@
 -- call that is refused or fails leaves the shard as it was.
 
 local puts, deletions = {}, {} -- position of a hash among the keys -> fields and values, fields
-local entries = {} -- cause -> position of a stream among the keys -> items
+local entries, history = {}, '' -- cause -> position of a stream among the keys -> items; what entries say of the server
 local ranges, counts, newest_ms = {}, {}, nil -- of lists whose fields are deleted: hash, list, first, last
 
 local function count(counter, by)
@@ -37,6 +37,7 @@ local function note_newest() newest_ms = now_ms() end
 
 -- Reads every key that is about to be written, so that one of a wrong type is refused while nothing is written.
 local function check_types()
+  if next(entries) then history = call('HGET', meta, 'history') or '' end
   for _, by_stream in pairs(entries) do
     for stream in pairs(by_stream) do call('XLEN', keys[stream]) end
   end
@@ -49,10 +50,10 @@ local function write_streams()
   for cause, by_stream in pairs(entries) do
     for stream, items in pairs(by_stream) do
       if cause.reason then
-        call('XADD', keys[stream], '*', 'at_ms', now_ms(), 'reason', cause.reason, 'component', cause.component,
-          'error', cause.error, 'fatal', cause.fatal, 'items', table.concat(items))
+        call('XADD', keys[stream], '*', 'at_ms', now_ms(), 'history', history, 'reason', cause.reason, 'component',
+          cause.component, 'error', cause.error, 'fatal', cause.fatal, 'items', table.concat(items))
       else
-        call('XADD', keys[stream], '*', 'at_ms', now_ms(), 'items', table.concat(items))
+        call('XADD', keys[stream], '*', 'at_ms', now_ms(), 'history', history, 'items', table.concat(items))
       end
     end
   end

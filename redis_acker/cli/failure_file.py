@@ -19,6 +19,7 @@ from redis_acker.retries.book import FailedRoot
 from redis_acker.retries.withdrawals import Owner
 from redis_acker.spouts.durable import sync_directory
 from redis_acker.store.message_ids import MAX_ATTEMPT, id_from_json, id_to_json
+from redis_acker.store.streams import HISTORY
 from redis_acker.views.texts import root_text
 
 KIND = "failure"
@@ -83,7 +84,10 @@ def parse_line(namespace: str, line: bytes) -> FailedRoot:
         message_id = id_from_json(data.get("message_id"))
     except BadInput as error:
         raise BadInput(f"has an invalid message id: {error}") from None
-    rest = {name: data[name] for name in _TYPES if name != "root"}
+    history = data.get("history", "")  # files of earlier versions have none
+    if not isinstance(history, str) or not HISTORY.fullmatch(history):
+        raise BadInput(f"has history {reprlib.repr(history)}, which drain never writes")
+    rest = {name: data[name] for name in _TYPES if name != "root"} | {"history": history}
     return FailedRoot(message_id=message_id, root=int(data["root"], 16), **rest)
 
 

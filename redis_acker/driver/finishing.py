@@ -113,18 +113,21 @@ class Finisher:
         roots = failure.roots.tolist()
         is_named = failure.reason != "timeout" or failure.error  # of a topology's own timeout it says who holds it
         holders = {} if is_named else self._holders(roots)
-        columns = (roots, failure.message_ids, failure.attempts, failure.ages_ms)
-        for root, message_id, attempt, age_ms in zip(*columns, strict=True):
+        columns = (roots, failure.message_ids, failure.attempts, failure.ages_ms, failure.after_restart)
+        for root, message_id, attempt, age_ms, is_unproven in zip(*columns, strict=True):
             if message_id is not None and self._is_news(life := self._messages.life_of(message_id), root):
                 if life.state is State.PENDING:
                     attempt = max(attempt, life.next_attempt)  # a request may know of later ones
                 if is_named:
                     cause = Cause(failure.component, failure.error, failure.fatal)
-                elif root in holders or not _is_left(life):
-                    cause = holders.get(root) or self._nobody(age_ms)
-                else:
+                elif root not in holders and _is_left(life):
                     self._end_left(life, root, attempt, failure.at_ms)
                     continue
+                elif root not in holders and is_unproven:
+                    self._repeat_unproven(life)
+                    continue
+                else:
+                    cause = holders.get(root) or self._nobody(age_ms)
                 self._end_attempt(life, attempt, failure.reason, cause, failure.at_ms)
 
     def _is_news(self, life: Life, root: int) -> bool:
@@ -166,10 +169,22 @@ class Finisher:
             self._end_attempt(life, attempt, "failed", Cause("", KILLS), at_ms)
         elif life.retry is None or life.retry.attempt < attempt:
             self._flight.accuse(life)
-            life.retry = life.retry or Retry()
-            life.retry.due_ms = self._clock()
-            life.message = None  # the source keeps it, and hands it out again
-            self._messages.move(life, State.FAILED)
+            self._repeat(life)
+
+    def _repeat_unproven(self, life: Life) -> None:
+        """The server was restarted or replaced since it was emitted. It may have lost acks, so its timeout is no
+        attempt."""
+        self._reporter.repeats_unproven()
+        if life.trace:
+            life.trace.end("timeout", "", "its server was restarted or replaced")
+        self._repeat(life)
+
+    def _repeat(self, life: Life) -> None:
+        """Emits a message again, under the same attempt."""
+        life.retry = life.retry or Retry()
+        life.retry.due_ms = self._clock()
+        life.message = None  # the source keeps it, and hands it out again
+        self._messages.move(life, State.FAILED)
 
     def give_up(self, life: Life, error: str) -> None:
         """Makes a dead letter of a message that the source could not read."""
@@ -231,16 +246,19 @@ class Finisher:
         self._events.rewind()
         while self.consume():
             pass
-        now_ms, overdue = self._clock(), self._overdue()
+        now_ms, overdue, since_ms = self._clock(), self._overdue(), self._acker.shards.histories_since_ms()
         holders = self._holders([life.root for life in overdue])
         for life in overdue:
             self._lease.renew()
-            if self._acker.inspect(life.root).state in ("pending", "finished"):
+            found = self._acker.inspect(life.root)
+            if found.state in ("pending", "finished"):
                 # It was extended, or its event is yet to be read: check again later.
                 life.deadline_ms = now_ms + self._own_timeout_ms
                 self._messages.move(life, State.PENDING)
             elif life.is_adopted and life.root not in holders:
                 self._end_left(life, life.root, life.next_attempt, now_ms)
+            elif life.root not in holders and life.deadline_ms - self._own_timeout_ms < since_ms[found.shard]:
+                self._repeat_unproven(life)
             else:
                 cause = self._lost(holders.get(life.root))
                 self._end_attempt(life, max(life.attempt, life.next_attempt), "timeout", cause, now_ms)

@@ -34,7 +34,7 @@ class Reporter:
     def __init__(self, spout: str, observer: Observer) -> None:
         self.counters = ComponentCounters()
         self._spout, self._observer = spout, observer
-        self._has_waited_for_room = self._has_repeated = False
+        self._has_waited_for_room = self._has_repeated = self._has_said_unproven = False
         self.is_short_of_memory = False
         """Whether the log says so. Reset by whoever finds that there is memory again."""
 
@@ -76,6 +76,16 @@ class Reporter:
                 "message an id of its own. The counter `repeated` counts them from here on.",
                 self._spout,
                 message.id,
+            )
+
+    def repeats_unproven(self) -> None:
+        """A message whose server may have lost what was acked is emitted again."""
+        if not self._has_said_unproven:
+            self._has_said_unproven = True
+            log.warning(
+                "A server was restarted or replaced while messages of spout %s were pending, and may have lost acks: "
+                "those that time out are emitted again, and that is no attempt at them.",
+                self._spout,
             )
 
     def waits_for_room(self, max_pending: int) -> None:

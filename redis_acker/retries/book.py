@@ -46,6 +46,8 @@ class FailedRoot:
     shard: int
     entry: str
     """Its entry in the failure stream."""
+    history: str = ""
+    """Of the shard, as the entry has it."""
 
     @classmethod
     def of(cls, spout: str, failure: Failure) -> Iterator[FailedRoot]:
@@ -53,7 +55,7 @@ class FailedRoot:
         each = zip(failure.roots.tolist(), failure.message_ids, failure.attempts, failure.ages_ms, strict=True)
         for root, message_id, attempt, age_ms in each:
             why = (failure.reason, failure.component, failure.error, failure.fatal)
-            where = (failure.at_ms, failure.shard, failure.entry)
+            where = (failure.at_ms, failure.shard, failure.entry, failure.history)
             yield cls(spout, message_id, root, attempt, *why, age_ms, *where)
 
     def as_attempt(self) -> FailedAttempt:

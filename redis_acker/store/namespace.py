@@ -7,6 +7,7 @@ import reprlib
 import warnings
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -170,8 +171,10 @@ def open_namespace(
     settings.check(wanted, namespace)
     shards = Shards(transport, namespace, settings, clock=clock)
     store_settings(shards, servers, namespace, create=create)
-    if create:  # executors, which never create, may not load scripts
+    if create:  # executors, which never create, may do neither
         transport.load_scripts()
+        with suppress(AccessDenied):
+            shards.note_histories()
     transport.limit_retries(settings.timeout_ms / 2000)
     return shards
 

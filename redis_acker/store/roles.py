@@ -107,12 +107,14 @@ _DRIVING = (
         "unlease",
         "accept",
         "bury",
+        "history",
     ),
     *("begin_portion", "keep_portion", "leave_portion", "set_aside_entry", "set_aside_field"),
 )
 _WITHDRAWING = ("join", "lease", "unlease", "withdraw", "put_back")
 _OPERATING = (
-    *("rotate", "expired", "drain", "set_aside_entry", "set_aside_field", "fail", "extend", "request", "revive"),
+    *("rotate", "history", "expired", "drain", "set_aside_entry", "set_aside_field", "fail", "extend"),
+    *("request", "revive"),
     *_WITHDRAWING,
 )
 _STREAMS = ("xreadgroup", "xautoclaim", "xpending", "xgroup|delconsumer")
@@ -162,7 +164,7 @@ ROLES = {
         Role(
             "rotator",
             "rotates and drains expired roots into the failure streams",
-            ("open", "rotate", "expired", "drain"),
+            ("open", "rotate", "history", "expired", "drain"),
             (*_LOADING, *_OPENING, "hscan", "exists", "info"),
             keys=("blocks",),
             rights=_ROTATOR_RIGHTS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,8 +31,9 @@ GATHERED_BLOCKS = 100_000
 """Expired blocks gathered before they are drained. In the order of their names neighbours are drained together, and
 marked as finished in one bitmap: for lone roots that is most of the work."""
 
-SCRIPTS_EVERY_S = 1.0
-"""How often a rotator looks whether the servers know the scripts: executors wait for them, and may not load them."""
+LOOK_EVERY_S = 1.0
+"""How often a rotator looks at the servers: whether they know the scripts, since executors wait for them and may not
+load them, and whether they were restarted or replaced, so that the entries of streams say so."""
 
 _SHORTEST_PAUSE_S = 0.005
 
@@ -129,21 +131,23 @@ class Rotator:
             self._pause(stop, max(pause_s, _SHORTEST_PAUSE_S))
 
     def _pause(self, stop: threading.Event, seconds: float) -> None:
-        """Waits, and looks now and then whether a server has forgotten the scripts."""
+        """Waits, and looks now and then whether a server was restarted or has forgotten the scripts."""
         clock = self.clock
         deadline = clock.monotonic_s() + seconds
         while (left_s := deadline - clock.monotonic_s()) >= 0.001:  # less than a clock of whole ms can wait
-            if clock.wait_for(stop, min(SCRIPTS_EVERY_S, left_s)):
+            if clock.wait_for(stop, min(LOOK_EVERY_S, left_s)):
                 return
-            self._keep_scripts()
+            self._look_at_servers()
 
-    def _keep_scripts(self) -> None:
+    def _look_at_servers(self) -> None:
         if self.clock.monotonic_s() < self._look_at_s:
             return
         for loaded in self._shards.transport.load_scripts():
             if loaded.scripts:
                 log.info("%s did not know %d scripts: they are loaded.", loaded.server, loaded.scripts)
-        self._look_at_s = self.clock.monotonic_s() + SCRIPTS_EVERY_S
+        with suppress(AckerError):  # the next rotation says what is wrong
+            self._shards.note_histories()
+        self._look_at_s = self.clock.monotonic_s() + LOOK_EVERY_S
 
     def start(self) -> RotatorThread:
         """Runs in a thread until its stop()."""

@@ -100,6 +100,10 @@ class Shards(PlainShards):
         state, due_in_ms = self.transport.run_one(self._on_blocks("rotate", shard, (), [tick_ms]))
         return state.decode(), due_in_ms
 
+    def note_histories(self) -> None:
+        """Notes in each shard whether its server was restarted or replaced."""
+        self.transport.run(self._on_blocks("history", shard, (), []) for shard in range(len(self.keys)))
+
     def expired(self, shard: int, cursor: bytes, blocks: int) -> tuple[bytes, bytes, bytes, int]:
         """One page of the expired blocks: the next cursor; their names; what each costs; how many were set aside."""
         reply = self.transport.run_one(self._on_blocks("expired", shard, (), [cursor, blocks]))

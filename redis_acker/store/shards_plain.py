@@ -86,6 +86,11 @@ class PlainShards:
         """How often each shard was rotated."""
         return self._each("HGET", lambda keys: keys.meta, "tick")
 
+    def histories_since_ms(self) -> list[int]:
+        """Since when each shard has its history (see FinalEvents), by its server's clock; 0 if that is not known."""
+        histories = self._each("HGET", lambda keys: keys.meta, "history")
+        return [number_of((one or b"").partition(b"-")[0]) for one in histories]
+
     def turned_ms(self) -> list[int]:
         """When each shard was last rotated; 0: never."""
         return [number_of(one) for one in self._each("HGET", lambda keys: keys.meta, "turned_ms")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import reprlib
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -80,6 +81,10 @@ class FinalEvents:
     shard: int
     at_ms: int
     items: tuple[Item, ...]
+    history: str = field(default="", kw_only=True)
+    """Names the history of the shard: it has another one after its server was restarted or replaced, which may have
+    lost the last writes. Since when it was seen, in ms by the server's clock, '-' and who; empty where the server does
+    not tell."""
 
     @cached_property
     def roots(self) -> U64Array:
@@ -90,6 +95,13 @@ class FinalEvents:
     def ages_ms(self) -> list[int]:
         """Time from init to the final event, for each root."""
         return [age_ms(self.at_ms, item.birth) for item in self.items for _ in item.indexes]
+
+    @cached_property
+    def after_restart(self) -> list[bool]:
+        """Whether the history began after the init of a root, for each. Then another final event of it may have been
+        lost with the last writes, perhaps after somebody read it; acks too, so that a timeout proves nothing."""
+        since_ms = int(self.history.partition("-")[0] or 0)
+        return [self.at_ms - age < since_ms for age in self.ages_ms]
 
     @cached_property
     def _ids(self) -> tuple[list[MessageId | None], list[int]]:
@@ -138,6 +150,8 @@ _NAMES: dict[Kind, set[bytes]] = {
     "failures": {b"at_ms", b"items", b"reason", b"component", b"error", b"fatal"},
 }
 _MOST_DIGITS = 15  # of a time in ms
+HISTORY = re.compile(r"\d{1,15}-[0-9a-f]{1,40}|")
+"""How a history is named; empty if it is not known."""
 
 
 def parse_entry(kind: Kind, shard: int, entry: bytes, flat: list[bytes]) -> Completion | Failure:
@@ -153,12 +167,15 @@ def parse_entry(kind: Kind, shard: int, entry: bytes, flat: list[bytes]) -> Comp
     if not at_ms.isdigit() or len(at_ms) > _MOST_DIGITS:
         raise Unreadable("at_ms is not a time")
     base = (entry.decode(), shard, int(at_ms), read_items(fields[b"items"]))
+    history = fields.get(b"history", b"").decode(errors="replace")
+    if not HISTORY.fullmatch(history):
+        raise Unreadable("its history is none")
     if kind == "completions":
-        return Completion(*base)
+        return Completion(*base, history=history)
     reason, component, error = (fields[name].decode(errors="replace") for name in (b"reason", b"component", b"error"))
     if reason not in ("failed", "timeout"):
         raise Unreadable("its reason is neither failed nor timeout")
-    return Failure(*base, reason, component, error, fields[b"fatal"] == b"1")
+    return Failure(*base, reason, component, error, fields[b"fatal"] == b"1", history=history)
 
 
 T = TypeVar("T")

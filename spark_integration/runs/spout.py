@@ -30,6 +30,8 @@ TAKEN_OVER = "taken over"
 
 DIED = "the run died before its job was done"
 
+UNPROVEN = "its server was restarted or replaced, and may have lost its acks"
+
 WAIT_S = 1.2 * LEASE_MS / 1000
 """How long a run waits for its spout: a run that died holds it until its lease ends."""
 
@@ -161,12 +163,16 @@ class RunSpout:
         """The messages of a failure that is an attempt at them, each with its time in ms."""
         if failure.component in (RUN, TAKEN_OVER):
             return
-        why = failure.reason, failure.component, failure.error
-        rows = zip(failure.roots.tolist(), failure.message_ids, failure.attempts, strict=True)
-        for root, message_id, attempt in rows:
-            if message_id is not None and not (failure.reason == "timeout" and self._is_in(root, waiting)):
-                dead = self._is_last(attempt, failure.fatal)
-                yield FailedMessage(message_id, self._name, root, attempt, *why, dead), failure.at_ms
+        rows = zip(failure.roots.tolist(), failure.message_ids, failure.attempts, failure.after_restart, strict=True)
+        for root, message_id, attempt, is_unproven in rows:
+            if message_id is None or (failure.reason == "timeout" and self._is_in(root, waiting)):
+                continue
+            if failure.reason == "timeout" and is_unproven:
+                error, dead, is_attempt = UNPROVEN, False, False
+            else:
+                error, dead, is_attempt = failure.error, self._is_last(attempt, failure.fatal), True
+            why = failure.reason, failure.component, error
+            yield FailedMessage(message_id, self._name, root, attempt, *why, dead, is_attempt), failure.at_ms
 
     def _is_in(self, root: int, spans: list[tuple[int, int]]) -> bool:
         at = bisect.bisect_right(spans, (sequence_of(root), _MOST_ROWS)) - 1
@@ -211,7 +217,7 @@ class RunSpout:
 
     def _add_attempt(self, message_id: MessageId, failed: FailedMessage, at_ms: int) -> Retry:
         retry = self._retries.setdefault(message_id, Retry())
-        if failed.attempt > retry.attempt:
+        if failed.is_attempt and failed.attempt > retry.attempt:
             retry.history.append(FailedAttempt(failed.attempt, failed.reason, failed.step, failed.error, at_ms))
             retry.due_ms = at_ms + self._policy.pause_ms(failed.attempt)
         return retry

@@ -25,10 +25,12 @@ class FailedMessage:
     error: str
     dead: bool
     """Whether it was given up, because that was its last attempt."""
+    is_attempt: bool = True
+    """False for a timeout after a server was restarted or replaced: it may have lost acks."""
 
     def __str__(self) -> str:
         where = f" in {self.step}" if self.step else ""
-        dead = ", given up" if self.dead else ""
+        dead = ", given up" if self.dead else "" if self.is_attempt else ", which does not count"
         message = f"root 0x{self.root:016x}" if self.message_id is None else repr(self.message_id)
         return f"{message} {self.reason}{where} (attempt {self.attempt}{dead}): {self.error}"
 

@@ -21,6 +21,7 @@ FORGIVING = RetryPolicy(max_attempts=10, first_ms=0, jitter=0)
 def lose_everything(world: World) -> None:
     world.client.delete(*world.client.scan_iter(match=f"*{world.namespace}*", count=1000))
     world.new_acker().spout_number(SPOUT)  # as the next client that starts does
+    world.emitted_by.clear()
 
 
 def lose_roots(world: World) -> dict[Any, Any]:

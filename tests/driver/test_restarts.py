@@ -37,6 +37,10 @@ class Task:
         self.seen.append(values[0])
         self._queue.put(next(iter(anchors.items())))
 
+    def forget(self) -> None:
+        while not self._queue.empty():
+            self._queue.get()
+
     def work(self, most: int = 1_000_000) -> bool:
         while most and not self._queue.empty():
             root, edge = self._queue.get()
@@ -53,11 +57,13 @@ class Task:
 class Run:
     """A driver, its task and a rotator at work on a server."""
 
-    def __init__(self, server: Server, namespace: str, *, timeout_ms: int, url: str = "") -> None:
+    def __init__(
+        self, server: Server, namespace: str, *, timeout_ms: int, url: str = "", max_attempts: int = 50
+    ) -> None:
         self.acker = Acker(url or server.url, namespace=namespace, timeout_ms=timeout_ms, block_size=8, retry_for_s=0.2)
         self.task = Task(self.acker)
         self.disk = Disk(dict.fromkeys(range(MESSAGES), "complete"))
-        policy = RetryPolicy(max_attempts=50, first_ms=10, longest_ms=10)
+        policy = RetryPolicy(max_attempts=max_attempts, first_ms=10, longest_ms=10)
         self.driver = SpoutDriver(
             DurableSpout(self.disk), self.acker, self.task, name=SPOUT, retries=policy, max_pending=MESSAGES
         )
@@ -137,6 +143,48 @@ def test_of_two_contradictory_events_after_lost_writes_the_second_is_ignored(nam
     assert run.disk.settled == dict.fromkeys(range(MESSAGES), "acked")
     assert run.disk.mistakes == []
     assert (counters.acked, counters.failed, letters) == (MESSAGES, 0, [])
+
+
+def test_what_times_out_because_acks_were_lost_with_the_last_writes_is_no_attempt(
+    namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server comes back without them, and the task has done its work. With one attempt, every message that is
+    counted as failed is dead."""
+    server = start_server("redis-7.0")
+    run = Run(server, namespace, timeout_ms=1_000, max_attempts=1)
+    wait_until(lambda: len(run.task.seen) == MESSAGES)
+    with server.client() as client:
+        client.save()
+    run.task.forget()
+    server.restart()
+    run.finish()
+    letters = list(DeadLetters(run.acker))
+    run.stop()
+    server.stop()
+    assert letters == []
+    assert run.disk.settled == dict.fromkeys(range(MESSAGES), "acked")
+    assert run.disk.mistakes == []
+    assert len([one for one in caplog.records if "was restarted or replaced" in one.getMessage()]) == 1
+
+
+@pytest.mark.parametrize("keeps", ["nothing", "all but the roots"])
+def test_what_the_store_has_lost_with_its_server_is_no_attempt(namespace: str, keeps: str) -> None:
+    server = start_server("redis-7.0")
+    run = Run(server, namespace, timeout_ms=500, max_attempts=1)
+    wait_until(lambda: len(run.task.seen) == MESSAGES)
+    if keeps == "all but the roots":
+        with server.client() as client:
+            client.delete(*client.scan_iter(match="*}:heads:*"))
+            client.save()
+    run.task.forget()
+    server.restart()
+    run.finish()
+    letters = list(DeadLetters(run.acker))
+    run.stop()
+    server.stop()
+    assert letters == []
+    assert run.disk.settled == dict.fromkeys(range(MESSAGES), "acked")
+    assert sorted(run.task.seen) == sorted([*range(MESSAGES)] * 2)
 
 
 def test_replies_that_are_lost_on_the_way_cost_nothing_but_time(private_server: Server, namespace: str) -> None:

@@ -70,7 +70,7 @@ class World:
         self.completed: set[MessageId] = set()
         self.mistakes: list[str] = []
         self._drivers = 0
-        self._emitted_by: dict[tuple[MessageId, int], int] = {}
+        self.emitted_by: dict[tuple[MessageId, int], int] = {}
         """Message and attempt -> the driver, by its number, that was new when it came."""
 
     def new_acker(self) -> Acker:
@@ -117,10 +117,11 @@ class World:
         if message_id in self.completed:
             self.mistakes.append(f"{delivery} comes after its completion")
         latest = max((one.attempt for one in self.deliveries if one.message_id == message_id), default=0)
-        is_left = self._emitted_by.get((message_id, attempt)) != self._drivers  # the end of a driver is no attempt
+        # Neither the end of a driver nor the loss of the store is an attempt.
+        is_left = self.emitted_by.get((message_id, attempt)) != self._drivers
         if attempt < latest or (attempt == latest and not is_left):
             self.mistakes.append(f"{delivery} has an attempt that was there before")
-        self._emitted_by[message_id, attempt] = self._drivers
+        self.emitted_by[message_id, attempt] = self._drivers
         self.deliveries.append(delivery)
         self.queue.append(delivery)
 

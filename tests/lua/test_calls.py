@@ -44,6 +44,7 @@ def run_everything(ledger: Ledger) -> None:
     assert acker.edge_states(roots[330:334], edges[330:334]).tolist() == [2, 2, 0, 0]
     acker.ack(acker.allocate(SPOUT, 20), new_edges(20))
     ledger.pass_time(TICK_MS)
+    acker.shards.note_histories()
     assert acker.extend(roots[400:410]) == 10
     assert len({one.root for one in acker.pending()}) == acker.pending_count() == 68 + 287
     assert acker.inspect(int(roots[400])).state == "pending"

@@ -10,7 +10,7 @@ SCRIPTS, LIBRARIES = scripts(), libraries()
 EVERY_FILE = {**SCRIPTS, **{f"lib/{name}": text for name, text in LIBRARIES.items()}}
 
 OF_REDIS = {"KEYS", "ARGV", "redis", "struct", "bit"}
-OF_LUA = {"math", "string", "table", "next", "pairs", "tonumber", "unpack"}
+OF_LUA = {"math", "string", "table", "next", "pairs", "tonumber", "type", "unpack"}
 
 MOST_LOCALS, MOST_UPVALUES = 160, 40
 """A script with more than 200 local names, or a function that uses more than 60 of them, is refused by Lua."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from redis_acker.store.lease import Lease
+from redis_acker.store.streams import HISTORY
 from tests.cli.acting_commands.conftest import NewShop
 from tests.cli.acting_commands.shop import SPOUT, Shop, ids_of, lines, numbered
 from tests.cli.runs import redis_acker_on_terminal
@@ -22,6 +23,7 @@ def test_a_line_says_all_that_a_replay_needs(shop: Shop, out: Path) -> None:
     assert line.pop("age_ms") >= 0
     assert line.pop("at_ms") > 1_700_000_000_000
     assert line.pop("entry").partition("-")[0].isdigit()
+    assert HISTORY.fullmatch(line.pop("history"))
     assert line.pop("shard") in (0, 1)
     assert line == {
         "schema": 1,

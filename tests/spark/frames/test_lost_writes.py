@@ -5,12 +5,13 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
 from pyspark.sql import DataFrame, Row
 
-from redis_acker import Acker, RetryPolicy
+from redis_acker import Acker, DeadLetters, RetryPolicy, Rotator
 from redis_acker.errors import StoreLost
 from redis_acker.retries.book import RetryBook
 from redis_acker.store.streams import Cause
@@ -182,3 +183,41 @@ def test_servers_that_do_not_say_are_taken_to_be_the_same(server: Server, namesp
         client.execute_command("ACL", "SETUSER", "mute", "on", ">pw", "~*", "+@all", "-info")
     with Acker(server.url.replace("//", "//mute:pw@", 1), namespace=namespace) as acker:
         ServerLives(acker).check()
+
+
+def test_what_times_out_after_its_server_lost_its_acks_is_no_attempt(
+    server: Server, keeper: Keeper, namespace: str, numbers: Callable[[int], DataFrame], tmp_path: Path
+) -> None:
+    """The run is over, and another server than the one with its books comes back without its last writes. The next run
+    of the spout has other messages. With one attempt, every message that is counted as failed is dead."""
+    first = keeper.keep(start_server("redis-7.0"))
+
+    def wait(batch: Any) -> None:
+        Path(tmp_path, f"in {uuid4()}").touch()
+        wait_until(Path(tmp_path, "go").exists, 60)
+
+    def mark() -> None:
+        wait_until(lambda: len(list(tmp_path.glob("in *"))) == 2, 60)
+        aof.mark()
+        Path(tmp_path, "go").touch()
+
+    with Acker([first.url, server.url], namespace=namespace, timeout_ms=5_000, block_size=1) as acker:
+        aof = Aof(server)
+        options: dict[str, Any] = {"spout": "numbers", "message_id": "id", "retries": RetryPolicy(max_attempts=1)}
+        tracked = track(numbers(20), acker=acker, **options)
+        marking = threading.Thread(target=mark)
+        marking.start()
+        assert tracked.sink(wait).completed == 20
+        marking.join()
+        aof.lose()
+        with Rotator(acker).start():
+            wait_until(lambda: books(acker)[3] == 0, 30)
+        timed_out = books(acker)[2]
+        assert 0 < timed_out < 20
+        others = numbers(5).selectExpr("concat('other ', id) as id", "number")
+        assert track(others, acker=acker, **options).sink(wait).completed == 5
+        assert not list(DeadLetters(acker))
+        assert [one.attempt for one in RetryBook(acker, "numbers").load().values()] == [0] * timed_out
+        summary = tracked.sink(wait)
+        assert (summary.completed, summary.dead, summary.failures) == (20, 0, ())
+        assert not RetryBook(acker, "numbers").load()

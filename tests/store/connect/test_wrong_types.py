@@ -77,28 +77,28 @@ CALLS: dict[str, tuple[list[Step], Step, set[str]]] = {
     "ack of all roots": (
         [Prepared.init],
         Prepared.ack,
-        {"counters", "heads:0", "vals:0", "ids:0", "finished:0", "completions"},
+        {"meta", "counters", "heads:0", "vals:0", "ids:0", "finished:0", "completions"},
     ),
     "ack of a few roots": (
         [Prepared.init],
         lambda prepared: prepared.ack(FEW),
-        {"counters", "heads:0", "vals:0", "ids:0", "completions"},
+        {"meta", "counters", "heads:0", "vals:0", "ids:0", "completions"},
     ),
     "ack a tick later": (
         [Prepared.init, lambda prepared: prepared.rotate(1)],
         Prepared.ack,
-        {"counters", "heads:0", "heads:1", "vals:1", "ids:1", "finished:0", "completions"},
+        {"meta", "counters", "heads:0", "heads:1", "vals:1", "ids:1", "finished:0", "completions"},
     ),
     "ack before the init": ([], Prepared.ack, {"meta", "counters", "vals:0", *ALL_HEADS, *ALL_FINISHED}),
     "fail of all roots": (
         [Prepared.init],
         Prepared.fail,
-        {"counters", "heads:0", "vals:0", "ids:0", "finished:0", "failures"},
+        {"meta", "counters", "heads:0", "vals:0", "ids:0", "finished:0", "failures"},
     ),
     "fail of a few roots": (
         [Prepared.init],
         lambda prepared: prepared.fail(FEW),
-        {"counters", "heads:0", "ids:0", "failures"},
+        {"meta", "counters", "heads:0", "ids:0", "failures"},
     ),
     "fail before the init": ([], Prepared.fail, {"meta", "counters", *ALL_HEADS, *ALL_FINISHED}),
     "extend": ([Prepared.init], Prepared.extend, {"meta", "counters", "heads:0"}),
