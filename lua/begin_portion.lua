@@ -2,7 +2,7 @@
 -- Begins the next portion of a partition's rows, in a Spark task that has dealt with all rows before it; so it also ends
 -- the portion before. Another attempt of the task gets the same rows and roots. Roots that no worker has been at for
 -- half a timeout may be over soon, and then be forgotten: the portion gets new ones, unless its sink has returned, and
--- the old ones are to be failed. redis_acker/store/progress.py says what each state means.
+-- the old ones are to be failed. redis_acker/store/run_records.py says what each state means.
 --
 -- KEYS[1]  progress   hash  partition -> how far the run has come there (lib/portion.lua); name -> of the run
 -- KEYS[2]  sequences  hash  spout -> next sequence number

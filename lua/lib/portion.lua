@@ -1,6 +1,6 @@
 -- exports: read_partition, write_partition, SUNK, ENDED
 -- How far a Spark run has come in one partition: the rows that are done, and the portion that is in work, if any.
--- A text of eleven words, which redis_acker/store/progress.py reads too:
+-- A text of eleven words, which redis_acker/store/run_records.py reads too:
 --   done done_sum failed   rows that are done, their checksum, how many of them failed
 --   rows sum first         rows of the portion (0: none is in work), checksum up to its end, its first block sequence
 --   stage touched_ms       0 begun, 1 its roots are pending, 2 its sink has returned; when a worker was last at it

@@ -15,7 +15,7 @@ from redis_acker.errors import NotFound, SpoutTaken, UnreadableRun
 from redis_acker.views.texts import Cell, duration, moment, shown
 
 if TYPE_CHECKING:
-    from redis_acker.store.progress import PartitionProgress
+    from redis_acker.store.run_records import PartitionProgress
     from redis_acker.views.runs import RunView
 
 LIMIT = 50

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from redis_acker.errors import UnreadableRun
 from redis_acker.store.acker import Acker
-from redis_acker.store.progress import FORMAT, PartitionProgress, RunAbout, RunProgress
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import FORMAT, PartitionProgress, RunAbout
 
 MOST_PARTITIONS = 5_000
 """A run with more than that is left out where many runs are read again and again."""

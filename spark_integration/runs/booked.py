@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from redis_acker.store.message_ids import MessageId
-from redis_acker.store.progress import FORMAT, SUNK, PartitionProgress, RunAbout, RunProgress
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import FORMAT, SUNK, PartitionProgress, RunAbout
 from spark_integration.runs.books import Books
 from spark_integration.runs.done_keys import Settling
 from spark_integration.runs.life import RunLife, RunOptions

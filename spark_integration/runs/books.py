@@ -20,7 +20,8 @@ from redis_acker.errors import StoreLost
 from redis_acker.retries.book import payload_of
 from redis_acker.store.ids import U64Array
 from redis_acker.store.message_ids import id_to_text
-from redis_acker.store.progress import BEGUN, PENDING, SUNK, DoneKeys, Place, Portion, RunProgress, field_of
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import BEGUN, PENDING, SUNK, DoneKeys, Place, Portion, field_of
 from redis_acker.store.streams import Cause
 from redis_acker.version import VERSION
 from spark_integration.errors import BadFrame, OtherRows, OtherVersion, RunReplaced

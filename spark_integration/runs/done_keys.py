@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from redis_acker import Acker, Token
-from redis_acker.store.progress import SUNK, DoneKeys, PartitionProgress, RunProgress
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import SUNK, DoneKeys, PartitionProgress
 from redis_acker.store.streams import Cause
 from spark_integration.runs.portions import edges_of, keys_of, token_of
 from spark_integration.runs.spout import DIED, RUN

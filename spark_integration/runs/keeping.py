@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from redis_acker import Acker
 from redis_acker.errors import AckerError, MemoryFull, ServerUnavailable, TooLate
 from redis_acker.store.ids import U64Array
-from redis_acker.store.progress import PENDING, Place, Portion, RunProgress
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import PENDING, Place, Portion
 
 STORE_AWAY_S = 600.0
 """How long a worker waits for a store that is away, before its task fails."""

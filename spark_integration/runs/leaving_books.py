@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from redis_acker.store.edges import job_number
 from redis_acker.store.ids import U64Array, sequence_of
-from redis_acker.store.progress import SUNK, DoneKeys, Portion
+from redis_acker.store.run_records import SUNK, DoneKeys, Portion
 from spark_integration.runs.books import Books, FailedPlaces, TaskBooks, failed_rows
 from spark_integration.runs.deliveries import Leaving, Received
 from spark_integration.runs.portions import edges_of, keys_of

@@ -15,7 +15,8 @@ from pyspark import TaskContext
 
 from redis_acker import Acker
 from redis_acker.store.ids import U64Array, make_roots
-from redis_acker.store.progress import PENDING, PartitionProgress, Place, RunProgress, field_of
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import PENDING, PartitionProgress, Place, field_of
 from spark_integration.runs.books import Books, check_portion, other_rows
 from spark_integration.runs.keeping import STORE_AWAY, Patience
 from spark_integration.runs.portions import PortionInput, keys_of, own_edges, sum_after

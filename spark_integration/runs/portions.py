@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from redis_acker.store.ids import Token, U64Array
-from redis_acker.store.progress import Place
+from redis_acker.store.run_records import Place
 from spark_integration.runs.tracking import COLUMN, Keys
 
 _MASK = (1 << 64) - 1

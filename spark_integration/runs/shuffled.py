@@ -14,7 +14,8 @@ from redis_acker.errors import StoreLost
 from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.ids import U64Array
 from redis_acker.store.message_ids import MessageId
-from redis_acker.store.progress import PartitionProgress, RunAbout, RunProgress
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import PartitionProgress, RunAbout
 from redis_acker.store.streams import Cause
 from spark_integration.errors import OtherRows
 from spark_integration.runs.held import Held

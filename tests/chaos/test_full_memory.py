@@ -11,7 +11,8 @@ import redis
 from redis_acker import Acker, Rotator, new_edges
 from redis_acker.errors import MemoryFull
 from redis_acker.store.ids import U64Array
-from redis_acker.store.progress import PENDING, SUNK, Place, RunAbout, RunProgress, field_of
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import PENDING, SUNK, Place, RunAbout, field_of
 from tests.backends import Keeper
 from tests.clock import Clock
 from tests.servers import Server, start_server

@@ -8,7 +8,8 @@ from threading import Event
 
 from redis_acker import Acker
 from redis_acker.store.lease import Lease
-from redis_acker.store.progress import SUNK, Place, RunAbout, RunProgress, field_of
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import SUNK, Place, RunAbout, field_of
 
 WHERE = "node-7 pid 4711"
 AGE_MS = 2 * 3600 * 1000

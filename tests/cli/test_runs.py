@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from redis_acker.store.progress import KEPT_FOR_MS, Place, field_of
+from redis_acker.store.progress import KEPT_FOR_MS
+from redis_acker.store.run_records import Place, field_of
 from tests.cli.looking import Market
 from tests.cli.stored_runs import AGE_MS, WHERE, StoredRun
 from tests.cli.test_commands import on_terminal

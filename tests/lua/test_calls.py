@@ -16,8 +16,9 @@ from redis_acker.retries.withdrawals import Choice, Owner, Withdrawal, forget_le
 from redis_acker.spouts.stream_writes import Staging, StreamWrites
 from redis_acker.spouts.user_streams import UserStreams, note_key
 from redis_acker.store.lease import Lease
-from redis_acker.store.progress import SUNK, Place, RunAbout, RunProgress, field_of
+from redis_acker.store.progress import RunProgress
 from redis_acker.store.quarantine import Quarantine
+from redis_acker.store.run_records import SUNK, Place, RunAbout, field_of
 from redis_acker.store.scripts import script
 from redis_acker.store.transport import Argument, Command
 from tests.backends import Backend, Servers, make_backend

@@ -16,7 +16,7 @@ from redis_acker.store.heads import Head, read_head
 from redis_acker.store.ids import U64Array
 from redis_acker.store.message_ids import check_attempts, check_message_ids
 from redis_acker.store.packed import pack_ids, read_items, unpack_ids
-from redis_acker.store.progress import SUNK, PartitionProgress
+from redis_acker.store.run_records import SUNK, PartitionProgress
 from redis_acker.store.scripts import assemble
 from tests.backends import Servers, make_backend
 

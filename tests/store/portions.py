@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from redis_acker.store.progress import PartitionProgress, Place, Portion, RunAbout, RunProgress, field_of
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import PartitionProgress, Place, Portion, RunAbout, field_of
 from tests.lua.ledger import SPOUT, TIMEOUT_MS, Ledger
 
 PARTITION = field_of(0, 3)

@@ -9,7 +9,8 @@ import pytest
 
 from redis_acker import Acker, Rotator, new_edges
 from redis_acker.errors import SettingsMismatch, Unreadable, UnreadableRun
-from redis_acker.store.progress import Place, RunProgress, field_of
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import Place, field_of
 from redis_acker.views.overview import read_overview
 from redis_acker.views.probes import Probe
 from tests.backends import Backend, Servers

@@ -4,7 +4,7 @@ import pytest
 
 from redis_acker import new_edges
 from redis_acker.errors import TooLate
-from redis_acker.store.progress import BEGUN, PENDING, SUNK, PartitionProgress, Place, field_of
+from redis_acker.store.run_records import BEGUN, PENDING, SUNK, PartitionProgress, Place, field_of
 from tests.lua.ledger import SPOUT, TIMEOUT_MS
 from tests.store.portions import HALF_MS, PARTITION, Run, after, roots, sum_of
 

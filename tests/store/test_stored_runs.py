@@ -3,7 +3,8 @@
 import pytest
 
 from redis_acker.errors import UnreadableRun
-from redis_acker.store.progress import FORMAT, KEPT_FOR_MS, RunAbout, RunProgress, field_of, spouts_with_runs
+from redis_acker.store.progress import KEPT_FOR_MS, RunProgress, spouts_with_runs
+from redis_acker.store.run_records import FORMAT, RunAbout, field_of
 from tests.lua.ledger import SPOUT
 from tests.store.portions import PARTITION, Run, roots
 

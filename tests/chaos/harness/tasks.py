@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from redis_acker import Acker
 from redis_acker.errors import AckerError
-from redis_acker.store.progress import RunAbout, RunProgress, field_of
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import RunAbout, field_of
 from redis_acker.store.streams import Cause
 from spark_integration.errors import OtherRows
 from spark_integration.runs import books

@@ -15,8 +15,9 @@ from redis_acker.errors import AccessDenied
 from redis_acker.retries.book import RetryBook
 from redis_acker.retries.dead_letters import DeadLetters
 from redis_acker.spouts.iterable import IterableSpout
-from redis_acker.store.progress import SUNK, Place, RunProgress, field_of
+from redis_acker.store.progress import RunProgress
 from redis_acker.store.roles import ROLES
+from redis_acker.store.run_records import SUNK, Place, field_of
 from redis_acker.store.transport import Command
 from tests.backends import Servers, make_backend
 from tests.cli.acting_commands.house import PASSWORD, House

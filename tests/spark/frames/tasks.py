@@ -15,7 +15,8 @@ import pyarrow as pa
 from redis_acker import Acker, Rotator
 from redis_acker.errors import ServerUnavailable
 from redis_acker.store.message_ids import MessageId
-from redis_acker.store.progress import RunAbout, RunProgress
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import RunAbout
 from redis_acker.store.shards import Shards
 from redis_acker.store.streams import Kind, parse_entry
 from redis_acker.store.transport import Command

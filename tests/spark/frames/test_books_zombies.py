@@ -3,7 +3,7 @@
 import pytest
 
 from redis_acker import Rotator
-from redis_acker.store.progress import PENDING, Place
+from redis_acker.store.run_records import PENDING, Place
 from spark_integration.errors import RunReplaced
 from spark_integration.runs.spout import TAKEN_OVER
 from tests.clock import Clock

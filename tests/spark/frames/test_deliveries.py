@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from redis_acker import Acker, Anchors, RetryPolicy, new_edges
-from redis_acker.store.progress import Place, RunAbout, RunProgress, field_of
+from redis_acker.store.progress import RunProgress
+from redis_acker.store.run_records import Place, RunAbout, field_of
 from spark_integration import BadFrame, JobFailed, Outcomes, Summary, TrackedFrame, track
 from tests.spark.frames.books import books
 from tests.spark.frames.conftest import MakeFrame

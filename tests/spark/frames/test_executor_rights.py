@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 
 from redis_acker import Acker
 from redis_acker.errors import BadInput
-from redis_acker.store.progress import RunAbout, RunProgress
+from redis_acker.store.progress import RunProgress
 from redis_acker.store.roles import role
+from redis_acker.store.run_records import RunAbout
 from spark_integration import track
 from spark_integration.errors import StoreOutOfReach
 from tests.backends import Servers, make_backend
