@@ -63,9 +63,7 @@ class Inbox:
 
     def take_in(self, headers: Sequence[bytes | Anchors]) -> list[Delivery | None]:
         """As receive(), without a span: for what has spans of its own."""
-        anchors = [
-            Anchors.traced(one, one.trace) if isinstance(one, Anchors) else Anchors.from_bytes(one) for one in headers
-        ]
+        anchors = [_own_anchors(one) for one in headers]
         pairs = [pair for one in anchors for pair in one.items()]
         states = iter(self._acker.edge_states([root for root, _ in pairs], [edge for _, edge in pairs]).tolist())
         found: list[Delivery | None] = []
@@ -116,3 +114,10 @@ class Inbox:
         finally:
             ended.set()
             self._acker.clock.join(thread, None)
+
+
+def _own_anchors(header: bytes | Anchors) -> Anchors:
+    """Those of a delivery. The span in which it is worked on belongs to it alone."""
+    if isinstance(header, Anchors):
+        return Anchors.traced(header, header.trace) if header.trace else header
+    return Anchors.from_bytes(header)

@@ -36,6 +36,11 @@ _CHATTY = ("uvicorn", "uvicorn.error", "nicegui")
 SILENT_S = 20.0
 """A connection that has not asked for anything by then is closed."""
 
+PATIENCE_S = 10.0
+"""A browser may be silent for about this long, as a phone that changes its network is, or one on a busy machine. Then
+its page is forgotten, with the right to act; when it comes back it loads a new one. With 3 s, NiceGUI's default, one
+that does not answer within 2 s counts as silent."""
+
 _STOP_S = 3
 """How long open pages may take to be closed."""
 
@@ -78,6 +83,7 @@ class PageServer:
             language="en-US",
             tailwind=False,
             show_welcome_message=False,
+            reconnect_timeout=PATIENCE_S,
             # The guard marks the scripts of a page, which it can only do while they can be read.
             gzip_middleware_factory=None,
         )

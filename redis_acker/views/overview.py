@@ -140,7 +140,7 @@ def read_overview(acker: Acker, *, most_blocks: int = MOST_BLOCKS) -> Overview:
     oldest = read_oldest(acker, stats, most_blocks=most_blocks)
     servers = read_servers(acker.servers, range(acker.settings.shards))
     address_of = {shard: server.address for server in servers for shard in server.shards}
-    buckets = _buckets(acker)
+    buckets = _buckets(acker, stats)
     return Overview(
         acker.namespace,
         acker.settings,
@@ -191,7 +191,7 @@ def _spouts(
     return found
 
 
-def _buckets(acker: Acker) -> list[tuple[int, tuple[int, ...], int, int]]:
+def _buckets(acker: Acker, stats: Stats) -> list[tuple[int, tuple[int, ...], int, int]]:
     """For each shard: ms until its rotation is due, the sizes of its buckets, a bound for the age of its oldest, the
     size of its quarantine."""
     tick_ms = acker.settings.tick_ms
@@ -200,9 +200,10 @@ def _buckets(acker: Acker) -> list[tuple[int, tuple[int, ...], int, int]]:
         raise UnknownNamespace(f"Namespace {acker.namespace!r} does not exist any more: its servers lost their data.")
     sizes = [acker.shards.bucket_sizes(bucket) for bucket in range(acker.settings.buckets + 1)]
     found = []
-    for turned_ms, now_ms, quarantined, *blocks in zip(turned, times, aside, *sizes, strict=True):
+    for shard, turned_ms, now_ms, quarantined, *blocks in zip(stats.shards, turned, times, aside, *sizes, strict=True):
         since_ms = now_ms - (turned_ms or now_ms)
-        oldest = max((bucket for bucket, size in enumerate(blocks) if size), default=None)
+        filled = [bucket for bucket, size in enumerate(blocks) if size and shard.pending > 0]  # else they are orphans
+        oldest = max(filled, default=None)
         # What is in bucket b now was in the nursery at most b ticks before the last rotation.
         at_most_ms = 0 if oldest is None else max(0, since_ms) + oldest * tick_ms
         found.append((tick_ms - since_ms, tuple(blocks), at_most_ms, quarantined))

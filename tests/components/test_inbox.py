@@ -120,7 +120,9 @@ def test_the_trace_of_a_message_goes_through_the_program_and_its_failure_is_mark
     done, failed = to_do(inbox.receive([header + TRACE for header in headers]))
     with done.anchors.span("letter"), spans.provider.get_tracer("library").start_as_current_span("query"):
         sent = done.send_on()
+    before = sent.trace
     [printed] = to_do(last.receive([sent]))
+    assert sent.trace == before
     last.ack([printed])
     inbox.ack([done])
     assert store.is_pending(root)

@@ -123,6 +123,16 @@ def test_a_root_is_extended_and_failed_on_the_page(open_page: Open, acker: Acker
     expect(page.page.locator('[data-part="story"]')).to_contain_text("failed by hand")
 
 
+def test_a_browser_that_stands_still_for_a_while_keeps_its_page(open_page: Open, acker: Acker) -> None:
+    page = open_page("--allow-actions", "--token", TOKEN)
+    page.unlock(TOKEN)
+    page.page.evaluate("window.isTheSame = true; const end = Date.now() + 12000; while (Date.now() < end);")
+    acker.init(acker.allocate("orders", 7), new_edges(7))
+    expect(page.tile("pending")).to_have_text("7")
+    expect(page.page.get_by_role("button", name="Actions are allowed")).to_be_visible()
+    assert page.page.evaluate("window.isTheSame") is True
+
+
 def test_a_user_of_the_store_who_may_only_look_is_told_so(open_page: Open, server: Server, acker: Acker) -> None:
     bury(acker, "order-1")
     with server.client() as client:

@@ -48,6 +48,16 @@ def test_an_overview_has_all_spouts_shards_and_servers(acker: Acker) -> None:
     assert [server.error for server in view.servers] == [None] * len(view.servers)
 
 
+def test_where_only_orphans_are_there_is_no_oldest_root(acker: Acker) -> None:
+    roots = acker.allocate("orders", 20)
+    acker.ack(roots, new_edges(20))
+    view = read_overview(acker)
+    assert sum(sum(one.blocks) for one in view.shards) == 4
+    assert (view.pending, {one.oldest_at_most_ms for one in view.shards}) == (0, {0})
+    acker.init(roots, new_edges(20))
+    wait_until(lambda: any(one.oldest_at_most_ms for one in read_overview(acker).shards))
+
+
 def test_the_micro_batches_of_a_stream_are_counted_and_what_cannot_be_read_is_left_out(acker: Acker) -> None:
     for spout in ("orders", "clicks", "returns"):
         start(acker, spout, 3)

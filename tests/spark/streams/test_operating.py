@@ -23,6 +23,7 @@ from redis_acker.views.overview import read_overview
 from spark_integration import StreamCounters, StreamJob, track_stream
 from spark_integration.runs.kept_rows import pack_rows, unpack_rows
 from tests.backends import Keeper
+from tests.metrics.scraping import Scrape
 from tests.servers import start_server
 from tests.spark.streams.conftest import AT_ONCE, MakeStream
 from tests.spark.streams.feed import NOW, SCHEMA, SPOUT, Feed
@@ -63,6 +64,11 @@ def test_a_source_is_told_of_every_message_that_is_complete_or_dead(
 
     assert sorted(map(str, told.ids)) == sorted(f"m{n}" for n in range(100))
     assert len(DeadLetters(acker, spout=SPOUT)) == 1
+    metrics = Scrape.direct(acker)
+    counted = {"initialised": 102, "replayed": 2, "completed": 99, "failed": 3, "buried": 1, "micro_batches": 1}
+    assert {name: metrics.total(f"{name}_total", spout=SPOUT) for name in counted} == counted
+    assert metrics.total("component_failed_total", component="fail_three") == 3
+    assert (metrics.total("pending"), metrics.total("retries"), metrics.total("dead_letters")) == (0, 0, 1)
 
 
 def test_a_source_is_told_again_if_it_could_not_listen(stream: MakeStream, feed: Feed) -> None:
