@@ -269,7 +269,10 @@ class SpoutDriver:
                     return busy
                 busy |= self._finisher.time_out()
                 self._finisher.accept_requests()
-            return self._emitter.emit(brings=not self.switch.is_paused()) or busy
+            busy |= self._emitter.emit(brings=not self.switch.is_paused())
+            if self._finisher:
+                self._finisher.release()  # now that bolts have work again
+            return busy
         except MemoryFull as error:
             self._reporter.waits_for_memory(error)
             return False

@@ -55,6 +55,8 @@ class Finisher:
         self._events = EventReader[FinalEvents](acker, name, "completions", "failures", consumer="driver")
         self._completed: list[Completion] = []
         self._failed: list[Failure] = []
+        self._settled: list[FinalEvents] = []
+        """Dealt with, and to be released."""
         self._next_requests_ms = 0
         self.is_adopting = True
         """Whether there may still be events that an earlier driver left unread or unreleased."""
@@ -63,12 +65,14 @@ class Finisher:
 
     def is_idle(self) -> bool:
         """Whether every event that was read is released."""
-        return not (self._completed or self._failed)
+        return not (self._completed or self._failed or self._settled)
 
     # -- final events --------------------------------------------------------------------------------------------
 
     def consume(self) -> bool:
-        """Deals with final events. False if there were none, or memory is too full to note failures."""
+        """Deals with final events. False if there were none, or memory is too full to note failures. The store forgets
+        them with the next call, or with release()."""
+        self.release()
         self._read()
         busy = self._end_completed()
         for failure in self._failed:
@@ -95,10 +99,16 @@ class Finisher:
         for completion in self._completed:
             self._complete(completion)
         self._teller.commit()
-        self._lease.renew()
-        self._events.release(self._completed)
+        self._settled += self._completed
         self._completed = []
         return True
+
+    def release(self) -> None:
+        """Lets the store forget what is dealt with. Nobody waits for that, so it is done when all else is."""
+        if self._settled:
+            self._lease.renew()
+            self._events.release(self._settled)
+            self._settled = []
 
     def _complete(self, completion: Completion) -> None:
         roots = completion.roots.tolist()
@@ -211,8 +221,7 @@ class Finisher:
             self._reporter.waits_for_memory(error)
             return False
         self._teller.commit()
-        self._lease.renew()
-        self._events.release(self._failed)
+        self._settled += self._failed
         self._failed = []
         return True
 
@@ -284,6 +293,7 @@ class Finisher:
         """
         if self._clock() < self._next_requests_ms:
             return
+        self.release()  # the next driver must not take a completion from before the request for that of the replay
         for request in self._book.requests():
             life = self._messages.life_of(request.message_id)
             if life.state in _ENDING:

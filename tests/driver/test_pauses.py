@@ -29,7 +29,7 @@ ROUNDS_OF_A_LOST_ROOT = 5
 
 HARMLESS = {"GET", "HSCAN", "HGETALL", "HMGET", "XRANGE", "page", "allocate"}
 
-SAME_CALL = ({"XREADGROUP", "XAUTOCLAIM", "join"}, {"HMGET", "bury"})
+SAME_CALL = ({"XREADGROUP", "XAUTOCLAIM", "join"}, {"HMGET", "bury"}, {"release"})
 """Commands that may follow each other without a look at the lease."""
 
 
