@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
 
 from redis_acker import Acker, DeadLetters
 from redis_acker.retries.book import Retry, RetryBook
@@ -110,8 +111,9 @@ def test_a_job_that_is_done_as_a_whole_is_done_in_parts_until_the_killer_is_alon
 def test_a_query_that_dies_with_suspects_completes_each_message_once(
     stream: MakeStream, acker: Acker, feed: Feed, monkeypatch: pytest.MonkeyPatch, are_excluded: bool
 ) -> None:
-    """They are in the retry book by then, and their rows come again with the micro-batch. are_excluded: it dies when
-    the store knows that the micro-batch leaves them out, and not before."""
+    """They are in the retry book by then, and their rows come again with the micro-batch, behind native columns, where
+    they cannot be compared. are_excluded: it dies when the store knows that the micro-batch leaves them out, and not
+    before."""
     feed.put("one.json", range(200))
     mended = feed.directory / "mended"
 
@@ -128,15 +130,16 @@ def test_a_query_that_dies_with_suspects_completes_each_message_once(
         raise JobFailed("It is killed here.")
 
     monkeypatch.setattr(Suspects, "_exclude", exclude)
+    job = stream().with_column("number", F.col("number") + 0).map(step, SCHEMA).sink(feed.sink, per="row")
     with pytest.raises(JobFailed, match="It is killed here"):
-        stream().map(step, SCHEMA).sink(feed.sink, per="row").start(checkpoint=feed.checkpoint).wait(120)
+        job.start(checkpoint=feed.checkpoint).wait(120)
     waiting = RetryBook(acker, SPOUT).load()
     assert "m77" in waiting
     assert all((retry.attempt, retry.suspicion is not None) == (0, True) for retry in waiting.values())
     monkeypatch.undo()
     mended.touch()
 
-    with stream().map(step, SCHEMA).sink(feed.sink, per="row").start(checkpoint=feed.checkpoint) as query:
+    with job.start(checkpoint=feed.checkpoint) as query:
         until(query, batches=1, waiting=0)
 
     assert books(acker) == (200, 0)
