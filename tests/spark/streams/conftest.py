@@ -20,7 +20,8 @@ MakeStream = Callable[..., TrackedStream]
 
 @pytest.fixture
 def acker(servers: Servers, namespace: str) -> Iterator[Acker]:
-    with Acker(servers.get("redis-7.0").url, namespace=namespace) as acker:
+    # Longer than rows may be on their way between two queries on a busy machine.
+    with Acker(servers.get("redis-7.0").url, namespace=namespace, timeout_ms=300_000) as acker:
         yield acker
 
 
