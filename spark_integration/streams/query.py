@@ -116,7 +116,6 @@ class MessageQuery(TrackedQuery):
     def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> MessageQuery:
         self._spout.hold()
         try:
-            self._suspects.begin()
             self._checkpoint = Checkpoint(self._plan.acker, self._plan.spout, self._plan.message_id)
             self._checkpoint.check(self._plan.frame.sparkSession, checkpoint, takes_over=takes_over)
             if takes_over:
@@ -186,7 +185,6 @@ class MessageQuery(TrackedQuery):
 
     def _run_tracked(self, tracked: TrackedFrame, progress: BatchProgress) -> int:
         """A message that kills its worker fails the job: then it goes on without what was in work there."""
-        self._suspects.leave_out(tracked, progress)
         while True:
             try:
                 return self._plan.run(tracked).tracked
@@ -209,7 +207,6 @@ class MessageQuery(TrackedQuery):
 
     def _clean_up(self, held: Held) -> None:
         """Forgets how far the run of a micro-batch has come that is noted as finished."""
-        self._spout.try_suspects()
         if not self._plan.hands_over:
             self._acker.shards.failed_rows(self._spout.rows_name).delete()
         held.progress.drop()

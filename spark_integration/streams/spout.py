@@ -290,7 +290,7 @@ class StreamSpout(RunSpout):
             rested = [
                 (one.due_ms, key, one.payload)
                 for key, one in self._retries.items()
-                if key not in without and self.can_be_tried(key) and not one.suspicion
+                if key not in without and self.can_be_tried(key)
             ]
         found: dict[MessageId, list[Any]] = {}
         for due_ms, message_id, payload in sorted(rested, key=lambda one: one[0]):
@@ -304,23 +304,18 @@ class StreamSpout(RunSpout):
     # -- what may have killed a worker ---------------------------------------------------------------------------
 
     def note_suspects(self, suspects: Mapping[MessageId, Retry]) -> None:
-        """Notes messages that are to be tried by themselves, once their micro-batch is certain to leave them out."""
+        """Notes messages of the micro-batch in work that are to be tried by themselves, once it leaves them out."""
         with self.lock:
+            self._of_batch = {*(self._of_batch or ()), *suspects}
             for message_id, retry in suspects.items():
                 retry.history = self._retry_of(message_id).history
             self._book.note(suspects)
             self._retries.update(suspects)
 
-    def suspects(self) -> list[MessageId]:
-        """Those that may still be in their micro-batch."""
+    def try_suspects(self, message_ids: Iterable[MessageId]) -> None:
+        """The micro-batch does not have them any more."""
         with self.lock:
-            return [message_id for message_id, retry in self._retries.items() if retry.suspicion]
-
-    def try_suspects(self) -> None:
-        """No micro-batch has them any more. The mark in the store stays: it says what a query that dies left."""
-        with self.lock:
-            for message_id in self.suspects():
-                self._retries[message_id].suspicion = None
+            self._of_batch = (self._of_batch or set()).difference(message_ids)
 
     # -- what waits, and why -------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from redis_acker.retries.book import Retry, Suspicion
+from redis_acker.retries.book import Retry
 from redis_acker.store.ids import U64Array, sequence_of
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import RunProgress
@@ -38,8 +38,8 @@ class BatchProgress(RunProgress):
     def __init__(self, plan: StreamPlan) -> None:
         super().__init__(plan.acker, plan.acker.spout_number(plan.spout))
         self._name_of_spout = plan.spout
-        self.in_work: dict[int, list[tuple[int, MessageId]]] = {}
-        """By partition: roots and their messages."""
+        self.in_work: dict[int, list[MessageId]] = {}
+        """By partition."""
         self._pending: dict[int, MessageId] = {}
 
     def leave(self, partition: str) -> U64Array | None:
@@ -47,29 +47,18 @@ class BatchProgress(RunProgress):
             listed = self._acker.pending(spout=self._name_of_spout)
             self._pending = {one.root: one.message_id for one in listed if one.message_id is not None}
         roots = super().leave(partition)
-        known = [] if roots is None else [(one, self._pending[one]) for one in roots.tolist() if one in self._pending]
+        known = [] if roots is None else [self._pending[one] for one in roots.tolist() if one in self._pending]
         self.in_work[int(partition.split(":")[1])] = known
         return roots
 
 
 class Suspects:
     """The suspects of one query. They wait in the retry book, without a failed attempt, so that they survive the query.
-    As long as it is not certain that their micro-batch leaves them out, they are marked there, and not tried."""
+    They are not tried before the store knows that their micro-batch leaves them out: if the query dies before that,
+    they come with it."""
 
     def __init__(self, plan: StreamPlan, spout: StreamSpout, tally: StreamTally) -> None:
         self._plan, self._spout, self._tally = plan, spout, tally
-
-    def begin(self) -> None:
-        """The query begins. If no micro-batch was in work when it ended, no suspect is in one."""
-        if not RunProgress(self._plan.acker, self._spout.number).stored_name():
-            self._spout.try_suspects()
-
-    def leave_out(self, tracked: TrackedFrame, progress: BatchProgress) -> None:
-        """A micro-batch begins or goes on: what is suspected since its first part is not in it."""
-        if suspects := self._spout.suspects():
-            if progress.stored_name():
-                self._exclude(list(tracked.keys_of(suspects)), progress)
-            self._spout.try_suspects()
 
     def set_aside(self, tracked: TrackedFrame, progress: BatchProgress, error: BaseException) -> bool:
         """After the job of a micro-batch has failed: whether the micro-batch can go on, without what may have killed a
@@ -89,27 +78,27 @@ class Suspects:
             f"{len(found):,}",
             death,
         )
-        self._spout.note_suspects(found)
-        self.leave_out(tracked, progress)
+        self._spout.note_suspects({message_id: retry for message_id, (_, retry) in found.items()})
+        self._exclude([key for key, _ in found.values()], progress)
+        self._spout.try_suspects(found)
         return True
 
     def _with_rows(
         self, tracked: TrackedFrame, progress: BatchProgress, partition: int | None
-    ) -> Iterator[tuple[MessageId, Retry]]:
-        """What was in work in the partition that failed, or else anywhere, and is not done."""
+    ) -> Iterator[tuple[MessageId, tuple[int, Retry]]]:
+        """What was in work in the partition that failed, or else anywhere, and is not done, with its key."""
         in_work, progress.in_work = progress.in_work, {}
-        suspected = in_work.get(-1 if partition is None else partition) or [
-            one for some in in_work.values() for one in some
-        ]
-        roots = {message_id: root for root, message_id in suspected[:MOST_AT_ONCE]}
-        keys = {message_id: key for key, message_id in tracked.keys_of(roots).items()}
+        everywhere = [message_id for some in in_work.values() for message_id in some]
+        suspected = in_work.get(-1 if partition is None else partition) or everywhere
+        keys = {message_id: key for key, message_id in tracked.keys_of(suspected[:MOST_AT_ONCE]).items()}
         done = np.concatenate([np.zeros(0, dtype=np.int64), *(one.keys for one in progress.done_keys())])
-        done_keys, now_ms, chars = set(done.tolist()), self._plan.acker.shards.time_ms(0), 0
-        for message_id, row in tracked.rows_of(list(roots)):
+        done_keys = set(np.intersect1d(done, list(keys.values())).tolist())
+        now_ms, chars = self._plan.acker.shards.time_ms(0), 0
+        for message_id, row in tracked.rows_of(list(keys)):
             [text] = pack_rows(row)
             if keys[message_id] not in done_keys and chars < MOST_CHARS:
                 chars += len(text)
-                yield message_id, Retry([], now_ms, json.loads(text), suspicion=Suspicion(1, roots[message_id]))
+                yield message_id, (keys[message_id], Retry([], now_ms, json.loads(text)))
 
     def _exclude(self, keys: list[int], progress: BatchProgress) -> None:
         """The micro-batch takes messages as done."""
