@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -109,9 +110,9 @@ def _summary(view: Overview) -> str:
     return f"{oldest}; the next rotation is due {f'in {duration(due_ms)}' if due_ms > 0 else 'now'}."
 
 
-def busiest(view: Overview) -> list[SpoutView]:
-    """The spouts with the most pending roots: a screen has no room for hundreds."""
-    return sorted(view.spouts, key=lambda one: (-one.stats.pending, one.name))[:MOST_ROWS]
+def busiest(spouts: Iterable[SpoutView]) -> list[SpoutView]:
+    """Those with the most pending roots: a screen has no room for hundreds."""
+    return sorted(spouts, key=lambda one: (-one.stats.pending, one.name))[:MOST_ROWS]
 
 
 def _now(view: Overview, speed: dict[str, Rates]) -> Table:
@@ -126,7 +127,7 @@ def _now(view: Overview, speed: dict[str, Rates]) -> Table:
             f"{speed[one.name].failed:,.0f}",
             f"{speed[one.name].timeout:,.0f}",
         )
-        for one in busiest(view)
+        for one in busiest(view.spouts)
     ]
     return Table(("spout", "lag", "pending", "oldest", "init/s", "completed/s", "failed/s", "timeout/s"), rows)
 
@@ -143,7 +144,7 @@ def _so_far(view: Overview) -> Table:
             one.dead,
             one.unread_completions + one.unread_failures,
         )
-        for one in busiest(view)
+        for one in busiest(view.spouts)
     ]
     return Table(("spout", "init", "completed", "failed", "timeout", "retries", "dead", "unread"), rows)
 
@@ -151,8 +152,7 @@ def _so_far(view: Overview) -> Table:
 def _streams(view: Overview) -> Table:
     rows: list[Row] = [
         (one.name, one.micro_batches, "gone" if one.driver is None else "alive")
-        for one in busiest(view)
-        if one.micro_batches is not None
+        for one in busiest(one for one in view.spouts if one.micro_batches is not None)
     ]
     return Table(("tracked stream", "micro-batches", "driver"), rows)
 

@@ -12,6 +12,7 @@ import pytest
 
 from redis_acker import new_edges
 from redis_acker.retries.book import FailedAttempt, Retry, RetryBook
+from redis_acker.store.tracked_streams import TrackedStreamRecord, TrackedStreams
 from tests.cli.looking import Market
 from tests.cli.runs import PATIENCE_S, SCRIPT, Terminal, killed_by_an_error
 
@@ -49,6 +50,15 @@ def test_people_see_counters_rates_ages_and_memory(market: Market) -> None:
     assert market.url.startswith(f"redis://{server}/")
     assert rows[server]["version"].startswith("Redis ")
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_quiet_stream_is_shown_beside_many_busy_spouts(market: Market) -> None:
+    for i in range(30):
+        market.acker.init(market.acker.allocate(f"s{i}", 2), new_edges(2))
+    market.acker.allocate("returns")
+    TrackedStreams(market.acker).put("returns", TrackedStreamRecord("query", "id", 41))
+    row = tables(market.text("stats", "--interval", "10ms"))["returns"]
+    assert row == {"tracked stream": "returns", "micro-batches": "42", "driver": "gone"}
 
 
 def test_programs_get_one_object(market: Market) -> None:

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import json
 import os
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from redis_acker import Acker, DeadLetters, RetryPolicy
+from redis_acker.driver.pausing import Switch
 from redis_acker.retries.book import RetryBook
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.spout_states import SpoutStates
@@ -195,22 +197,24 @@ def test_a_paused_stream_begins_no_micro_batch_and_no_retry_until_it_is_resumed(
     feed.put("one.json", range(10))
     policy = RetryPolicy(max_attempts=1000, first_ms=10, longest_ms=20)
     job = stream(retries=policy, source=Lagging()).map(fail_three, SCHEMA).sink(feed.sink, per="row")
-    looks: list[bool] = []
+    looks: list[str] = []
+    """The threads that were told that it is paused."""
 
-    def look(states: SpoutStates, number: int) -> bool:
-        looks.append(is_paused(states, number))
-        return looks[-1]
+    def look(switch: Switch) -> bool:
+        if found := is_paused(switch):
+            looks.append(threading.current_thread().name)
+        return found
 
-    def look_for_a_while() -> None:
-        """Until it was seen several times that it is paused."""
+    def look_for_a_while(*, in_micro_batch: bool = False) -> None:
+        """Until the thread of the query, or that of a micro-batch, was told so several times."""
         looks.clear()
-        wait_until(lambda: looks.count(True) >= 3, 60)
+        wait_until(lambda: len([one for one in looks if (one != f"stream {SPOUT}") == in_micro_batch]) >= 3, 60)
 
-    is_paused = SpoutStates.is_paused
-    monkeypatch.setattr(SpoutStates, "is_paused", look)
+    is_paused = Switch.is_paused
+    monkeypatch.setattr(Switch, "is_paused", look)
     states.pause(number)
     with job.start(checkpoint=feed.checkpoint) as query:
-        look_for_a_while()
+        look_for_a_while(in_micro_batch=True)
         assert feed.sunk() == {}
         [spout] = [one for one in read_overview(acker).spouts if one.name == SPOUT]
         assert (spout.stats.initialised, spout.lag) == (0, 17)
