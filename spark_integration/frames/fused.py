@@ -114,8 +114,10 @@ def run_fused(messages: MessageFrame, plan: FusedPlan, options: RunOptions, sink
     told = input_fingerprint(plan.whole), plan.fingerprint_of_steps(sink), partial(known_count, messages.frame)
     run = BookedRun(messages, options, *told, hands_over=sink.anchors is not None)
     with run, RunTrace(run.name, [messages.spout]) as trace:
-        books = run.books(messages, trace=trace.context)
-        rows = _pass(plan.whole, FusedSink(plan.steps, sink, books, is_replay=False))
+        rows = run.rows_done
+        if rows is None:
+            books = run.books(messages, trace=trace.context)
+            rows = _pass(plan.whole, FusedSink(plan.steps, sink, books, is_replay=False))
         for again in run.replays():
             books = run.books(again, trace=trace.context)
             _pass(plan.frame(again), FusedSink(plan.steps, sink, books, is_replay=True))

@@ -67,6 +67,8 @@ class BookedRun(RunLife):
         self._completed_before = 0
         self._count = count
         self._messages_in_all: int | None = None
+        self.rows_done: int | None = None
+        """How many rows there are, if the run that died has done all of them: then none has to be read."""
         self._failed_before: set[MessageId] = set()
         self._has_begun = False
         self._by_keys = options.resume == "keys"
@@ -113,11 +115,10 @@ class BookedRun(RunLife):
             self._completed_before = sum(
                 one.done - one.failed + self._acked_in_work(one, timed_out) for one in partitions
             )
+        self._count_messages(about, partitions)
         self._failed_before = set() if self._is_held else set(self._spout.failed_before())
         began = datetime.fromtimestamp(about.started_ms / 1000).strftime("%H:%M")
         other = " (with different steps)" if about.steps != self._steps else ""
-        ended = [one.done for one in partitions if one.place[0] == 0 and one.has_ended]
-        self._messages_in_all = sum(ended) if 0 < about.partitions == len(ended) else self._count()
         of_all = "" if self._messages_in_all is None else f" of {self._messages_in_all:,}"
         log.warning(
             "%s messages of spout %s were completed by the run of %s%s, going on with the rest.",
@@ -126,6 +127,16 @@ class BookedRun(RunLife):
             began,
             other,
         )
+
+    def _count_messages(self, about: RunAbout, partitions: list[PartitionProgress]) -> None:
+        """That tasks came to an end proves nothing, but that they have done as many rows as the source says it has."""
+        self._messages_in_all = self._count()
+        ended = [one.done for one in partitions if one.place[0] == 0 and one.has_ended]
+        if 0 < about.partitions == len(ended):
+            if self._messages_in_all is None:
+                self._messages_in_all = sum(ended)
+            elif self._messages_in_all == sum(ended) and not self._by_keys:
+                self.rows_done = self._messages_in_all
 
     def _start(self) -> None:
         where, now_ms = f"{socket.gethostname()} pid {os.getpid()}", self._acker.shards.time_ms(0)

@@ -11,22 +11,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from redis_acker import Acker, DeadLetters
 from redis_acker.retries.book import RetryBook
-from spark_integration import TooManyFailures
+from spark_integration import Summary, TooManyFailures, track
 from spark_integration.frames import fused
 from spark_integration.runs import watch
+from spark_integration.runs.booked import BookedRun
 from tests.backends import Servers
 from tests.spark.frames.books import books
-from tests.spark.frames.conftest import MakeFrame
+from tests.spark.frames.conftest import AT_ONCE, MakeFrame
 from tests.spark.frames.killed import (
     BATCH_ROWS,
     CORES,
     DONE,
     FILES,
     ROWS,
+    ROWS_OF_A_FILE,
     SCHEMA,
     SPOUT,
     Hold,
@@ -125,6 +127,62 @@ def test_a_message_that_fails_again_is_given_up_with_its_row(killed: Path, acker
     assert (again.completed, again.failed) == (ROWS, 0)
     assert len(DeadLetters(acker, spout=SPOUT)) == 0
     assert RetryBook(acker, SPOUT).load() == {}
+
+
+class Dying:
+    """A job over numbers, whose driver dies when all is done but the end of its run, and whose seventh row fails then.
+    Notes what it passes over Spark's rows for."""
+
+    def __init__(self, acker: Acker, spark: SparkSession, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._acker, self._spark, self.job = acker, spark, Job(str(directory), fails=True)
+        self.replays: list[bool] = []
+        real = fused._pass
+
+        def note(frame: DataFrame, worker: fused.FusedSink) -> int:
+            self.replays.append(worker.is_replay)
+            return real(frame, worker)
+
+        monkeypatch.setattr(fused, "_pass", note)
+        with monkeypatch.context() as dying:
+            dying.setattr(BookedRun, "summary", lambda run, rows: sys.exit("killed"))
+            with pytest.raises(SystemExit):
+                self.run()
+        self.job = Job(str(directory))
+
+    def run(self) -> Summary:
+        numbers = self._spark.range(0, ROWS_OF_A_FILE, 1, 3).selectExpr("concat('m', id) as id", "id as number")
+        tracked = track(numbers, acker=self._acker, spout=SPOUT, message_id="id", retries=AT_ONCE)
+        summary: Summary = self.job.run(tracked)
+        return summary
+
+
+def test_what_was_all_done_is_not_read_again(
+    acker: Acker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the message that failed is."""
+    dying = Dying(acker, spark, tmp_path, monkeypatch)
+
+    summary = dying.run()
+
+    assert (summary.tracked, summary.completed, summary.failed) == (ROWS_OF_A_FILE, ROWS_OF_A_FILE, 0)
+    assert summary.completed_before == ROWS_OF_A_FILE - 1
+    assert dying.replays == [False, True]
+    assert Counter(dying.job.sunk()) == dict.fromkeys(range(ROWS_OF_A_FILE), 1)
+    assert books(acker)[3] == 0
+
+
+def test_rows_are_read_again_if_the_source_has_more_than_tasks_came_to_the_end_of(
+    acker: Acker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of an input proves nothing: a task may have seen one too early."""
+    dying = Dying(acker, spark, tmp_path, monkeypatch)
+    monkeypatch.setattr(fused, "known_count", lambda frame: ROWS_OF_A_FILE + 1)
+
+    summary = dying.run()
+
+    assert (summary.tracked, summary.completed) == (ROWS_OF_A_FILE, ROWS_OF_A_FILE)
+    assert dying.replays == [False, False, True]
+    assert Counter(dying.job.sunk()) == dict.fromkeys(range(ROWS_OF_A_FILE), 1)
 
 
 def test_changed_files_are_not_passed_over(
