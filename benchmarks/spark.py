@@ -22,6 +22,7 @@ from benchmarks.spark_session import (
     ROWS,
     SCORED,
     fused_by_hand,
+    fused_collecting_rarely,
     parse,
     payload,
     score,
@@ -37,6 +38,10 @@ from spark_integration import Summary, track
 WORDS = 10
 """Words in a sentence."""
 VOCABULARY = 50_000
+SENTENCES = 4_000_000
+"""So many that the job takes seconds: what tracking adds however few there are is told by itself."""
+FEW = 1_000
+"""Rows of a job of which nearly all time is spent however many there are."""
 ROUNDS = 5
 WARM_UPS = 2
 """Rounds before those that count: Java compiles what it runs often."""
@@ -48,6 +53,10 @@ MOST_SHUFFLE = 1.15
 
 COUNT = "rows long"
 
+PlainJob = Callable[[DataFrame], None]
+TrackedJob = Callable[[DataFrame, Acker], Summary]
+Plain = Mapping[str, tuple[PlainJob, float | None]]
+
 
 def measure(say: Callable[[str], None], sizes: Sequence[int]) -> Report:
     """All jobs, untracked and tracked in turns; then what tasks that keep the books do for a job that dies, and what a
@@ -58,13 +67,20 @@ def measure(say: Callable[[str], None], sizes: Sequence[int]) -> Report:
         report = Report("spark", facts)
         say(f"{ROWS:,} rows of {PAYLOAD_BYTES} bytes through two Python steps and a sink ...")
         rows = store_rows(spark, Path(directory) / "rows", payload())
-        plain = {"python": (_python, MOST_PYTHON), "python_fused": (_fused, MOST_FUSED)}
-        _compare(report, plain, rows, lambda: _tracked_python(rows, acker))
+        plain: Plain = {
+            "python": (_python, MOST_PYTHON),
+            "python_fused": (_fused, MOST_FUSED),
+            "python_fused_gc": (_fused_gc, None),
+        }
+        _compare(report, plain, rows, _tracked_python, acker)
+        few = store_rows(spark, Path(directory) / "few", _sentence(), FEW)
+        _add_fixed(report, "python", _fused_gc, few, _tracked_python, acker)
         say("A Python step, a shuffle and a Python sink ...")
-        _compare(report, {"shuffle": (_shuffle, MOST_SHUFFLE)}, rows, lambda: _tracked_shuffle(rows, acker))
-        say(f"{ROWS:,} sentences into {ROWS * WORDS:,} words, natively ...")
-        sentences = store_rows(spark, Path(directory) / "sentences", _sentence())
-        _compare(report, {"sql": (_sql, MOST_SQL)}, sentences, lambda: _tracked_sql(sentences, acker))
+        _compare(report, {"shuffle": (_shuffle, MOST_SHUFFLE)}, rows, _tracked_shuffle, acker)
+        say(f"{SENTENCES:,} sentences into {SENTENCES * WORDS:,} words, natively ...")
+        sentences = store_rows(spark, Path(directory) / "sentences", _sentence(), SENTENCES)
+        _compare(report, {"sql": (_sql, MOST_SQL)}, sentences, _tracked_sql, acker, rows=SENTENCES)
+        _add_fixed(report, "sql", _sql, few, _tracked_sql, acker)
         measure_books(report, spark, rows, acker, Path(directory), say)
         spark.stop()
         measure_driver(report, server.url, sizes, say)
@@ -72,27 +88,40 @@ def measure(say: Callable[[str], None], sizes: Sequence[int]) -> Report:
 
 
 def _compare(
-    report: Report,
-    plain: Mapping[str, tuple[Callable[[DataFrame], None], float]],
-    frame: DataFrame,
-    tracked: Callable[[], Summary],
+    report: Report, plain: Plain, frame: DataFrame, tracked: TrackedJob, acker: Acker, *, rows: int = ROWS
 ) -> None:
     """plain: by name, what a tracked job is compared with, and how many times as long it may take."""
+    plain_s, tracked_s = _in_turns(plain, frame, tracked, acker, rows)
+    for name, (_, most) in plain.items():
+        ratios = [with_it / without for with_it, without in zip(tracked_s, plain_s[name], strict=True)][WARM_UPS:]
+        report.add(f"untracked_{name}_s", f"{name}: untracked, s", median(plain_s[name][WARM_UPS:]))
+        report.add(f"tracked_{name}_s", f"{name}: tracked, s", median(tracked_s[WARM_UPS:]))
+        target = None if most is None else Target("<=", most)
+        report.add(f"tracked_{name}", f"{name}: tracked / untracked", median(ratios), target)
+
+
+def _add_fixed(report: Report, name: str, job: PlainJob, few: DataFrame, tracked: TrackedJob, acker: Acker) -> None:
+    """What tracking adds to a job, however few its rows are."""
+    plain_s, tracked_s = _in_turns({name: (job, None)}, few, tracked, acker, FEW)
+    fixed_s = median(a - b for a, b in zip(tracked_s[WARM_UPS:], plain_s[name][WARM_UPS:], strict=True))
+    report.add(f"fixed_{name}_s", f"{name}: added to a job of {FEW:,} rows, s", fixed_s)
+
+
+def _in_turns(
+    plain: Plain, frame: DataFrame, tracked: TrackedJob, acker: Acker, rows: int
+) -> tuple[dict[str, list[float]], list[float]]:
+    """Seconds of the untracked jobs, by name, and of the tracked one."""
     plain_s: dict[str, list[float]] = {name: [] for name in plain}
     tracked_s = []
     for _ in range(WARM_UPS + ROUNDS):
         for name, (job, _) in plain.items():
             plain_s[name].append(seconds(partial(job, frame)))
-        tracked_s.append(seconds(lambda: _check(tracked())))
-    for name, (_, most) in plain.items():
-        ratios = [with_it / without for with_it, without in zip(tracked_s, plain_s[name], strict=True)][WARM_UPS:]
-        report.add(f"untracked_{name}_s", f"{name}: untracked, s", median(plain_s[name][WARM_UPS:]))
-        report.add(f"tracked_{name}_s", f"{name}: tracked, s", median(tracked_s[WARM_UPS:]))
-        report.add(f"tracked_{name}", f"{name}: tracked / untracked", median(ratios), Target("<=", most))
+        tracked_s.append(seconds(lambda: _check(tracked(frame, acker), rows)))
+    return plain_s, tracked_s
 
 
-def _check(summary: Summary) -> None:
-    assert (summary.tracked, summary.completed) == (ROWS, ROWS), summary
+def _check(summary: Summary, rows: int) -> None:
+    assert (summary.tracked, summary.completed) == (rows, rows), summary
 
 
 # -- two Python steps ----------------------------------------------------------------------------------------------
@@ -128,6 +157,11 @@ def _plain_sink(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _fused(frame: DataFrame) -> None:
     """The same, fused by hand, with rows as tracked steps get them."""
     frame.mapInArrow(fused_by_hand, COUNT).agg(F.sum("rows")).collect()
+
+
+def _fused_gc(frame: DataFrame) -> None:
+    """The same again, with Python's garbage collector set as tracked tasks set it."""
+    frame.mapInArrow(fused_collecting_rarely, COUNT).agg(F.sum("rows")).collect()
 
 
 def _tracked_python(frame: DataFrame, acker: Acker) -> Summary:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from spark_integration.frames.rows import row_maker
+from spark_integration.runs.keeping import collecting_rarely
 
 ROWS = 1_000_000
 PAYLOAD_BYTES = 200
@@ -64,6 +65,12 @@ def score(row: Row) -> tuple[Any, ...]:
 
 
 def sink(batch: pa.RecordBatch) -> None: ...
+
+
+def fused_collecting_rarely(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same, with Python's garbage collector set as tracked tasks set it."""
+    with collecting_rarely():
+        yield from fused_by_hand(batches)
 
 
 def fused_by_hand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
