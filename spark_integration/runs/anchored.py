@@ -22,7 +22,7 @@ from redis_acker.version import VERSION
 from spark_integration.runs.books import FIRST_ROWS, PORTION_S, FailedPlaces, check_version
 from spark_integration.runs.deliveries import Deliveries, Leaving, Received
 from spark_integration.runs.failing import NotedRows
-from spark_integration.runs.keeping import STORE_AWAY, Patience, collecting_rarely, keeping_alive
+from spark_integration.runs.keeping import STORE_AWAY, Keeper, Patience, collecting_rarely
 from spark_integration.runs.life import RunLife, RunOptions
 from spark_integration.runs.portions import PortionInput
 from spark_integration.runs.summary import FailedMessage, Summary
@@ -36,6 +36,10 @@ COUNTS_SCHEMA = "rows long, before long, failed long, traced array<binary>"
 Work = Callable[[pa.RecordBatch, Leaving], FailedPlaces]
 """Takes rows through everything, and returns those that failed. What leaves for another application gets its anchors
 from Leaving."""
+
+SOON_S = 1.0
+"""After so much work, or a quarter of the timeout, roots are extended for the first time. Not at once: a row that ends
+its worker whenever it is delivered must time out in the end."""
 
 _seconds_a_row: dict[str, float] = {}
 """By run, as measured in this worker."""
@@ -81,14 +85,15 @@ class AnchoredTask:
         self._books, self._work = books, work
         self._acker: Acker = books.store.acker()
         self._counts = Counts()
+        self._keeper = Keeper(self._acker, first_s=SOON_S)
 
-    @collecting_rarely()
     def run(self, batches: Iterator[pa.RecordBatch]) -> Counts:
         source = PortionInput(batches)
-        while rows := source.rows_at_hand():
-            batch = source.peek(self._portion_rows(rows))
-            self._do(batch)
-            source.drop(batch.num_rows)
+        with collecting_rarely(), self._keeper:
+            while rows := source.rows_at_hand():
+                batch = source.peek(self._portion_rows(rows))
+                self._do(batch)
+                source.drop(batch.num_rows)
         return self._counts
 
     def _portion_rows(self, at_hand: int) -> int:
@@ -123,7 +128,7 @@ class AnchoredTask:
 
     def _work_on(self, batch: pa.RecordBatch, mine: Received, leaving: Leaving) -> FailedPlaces:
         begin_s = time.monotonic()
-        with keeping_alive(self._acker, mine.roots):
+        with self._keeper.keeping(mine.roots):
             failed = self._work(batch, leaving)
         row_s = max(time.monotonic() - begin_s, 1e-9) / len(mine)
         before_s = _seconds_a_row.get(self._books.run, row_s)

@@ -162,9 +162,8 @@ class TaskBooks:
         self._acker: Acker = books.store.acker()
         self._progress = RunProgress(self._acker, books.spout, books.run, part=books.part)
         self._place = Place(field_of(books.pass_number, partition), 0, 0)
-        self._keeper = Keeper(self._acker, self._progress)
+        self._keeper = Keeper(self._acker)
 
-    @collecting_rarely()
     def run(self, batches: Iterator[pa.RecordBatch]) -> int:
         """Works on all rows that are not done. Returns how many there are."""
         books = self._books
@@ -175,8 +174,9 @@ class TaskBooks:
         if books.rows:
             batches = strays.rest_of(batches)
         source = PortionInput(batches)
-        while rows := source.rows_at_hand():
-            self._place = self._next(source, self._portion_rows(rows))
+        with collecting_rarely(), self._keeper:
+            while rows := source.rows_at_hand():
+                self._place = self._next(source, self._portion_rows(rows))
         patience = Patience()
         while True:
             try:
@@ -272,8 +272,8 @@ class TaskBooks:
         return batch.column(self._books.message_id) if found is None else found
 
     def _work_on(self, portion: Portion, batch: pa.RecordBatch, roots: U64Array) -> FailedPlaces:
-        begin_s = time.monotonic()
-        with self._keeper.keeping(self._place, portion, roots):
+        begin_s, place = time.monotonic(), self._place
+        with self._keeper.keeping(roots, lambda: self._progress.reach(place, portion, PENDING)):
             failed = self._work(batch)
         row_s = max(time.monotonic() - begin_s, 1e-9) / batch.num_rows
         pace = self._books.pace or self._books.run

@@ -7,13 +7,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from redis_acker import Acker
 from redis_acker.errors import AckerError, MemoryFull, ServerUnavailable, TooLate
 from redis_acker.store.ids import U64Array
-from redis_acker.store.progress import RunProgress
-from redis_acker.store.run_records import PENDING, Place, Portion
 
 STORE_AWAY_S = 600.0
 """How long a worker waits for a store that is away, before its task fails."""
@@ -30,11 +29,6 @@ _LONGEST_PAUSE_S = 2.0
 log = logging.getLogger(__name__)
 
 
-SOON_S = 1.0
-"""After so much work, or a quarter of the timeout, roots are extended for the first time. Not at once: a row that ends
-its worker whenever it is delivered must time out in the end."""
-
-
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
     """While a task is at work. The tasks of others, which the same worker runs later, find it as it was."""
@@ -46,38 +40,55 @@ def collecting_rarely() -> Iterator[None]:
         gc.set_threshold(before, *others)
 
 
-@contextmanager
-def keeping_alive(acker: Acker, roots: U64Array, touch: Callable[[], object] | None = None) -> Iterator[None]:
-    """A thread that extends roots while a worker is at them, and tells others so."""
-    every_s, ended = acker.settings.timeout_ms / 4000, threading.Event()
+@dataclass
+class _Kept:
+    """Roots that a worker is at."""
 
-    def keep() -> None:
-        wait_s = every_s if touch else min(every_s, SOON_S)
-        while not ended.wait(wait_s):
-            wait_s = every_s
-            try:
-                acker.extend(roots)
-                if touch:
-                    touch()
-            except AckerError as error:
-                log.warning("A worker cannot keep its roots alive; it tries again: %s", error)
-
-    thread = threading.Thread(target=keep, name="keeper", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
+    roots: U64Array
+    touch: Callable[[], object] | None
+    due_s: float
+    """When they are to be extended."""
 
 
 class Keeper:
-    """Keeps the roots of a portion alive while a worker is at it."""
+    """A context manager: inside it a thread extends the roots that a worker is at, and tells others so. One thread for
+    the whole task: one for each portion took a worker 2% more time."""
 
-    def __init__(self, acker: Acker, progress: RunProgress) -> None:
-        self._acker, self._progress = acker, progress
+    def __init__(self, acker: Acker, *, first_s: float | None = None) -> None:
+        """first_s: after so much work roots are extended for the first time, if a quarter of the timeout is longer."""
+        self._acker, self._every_s = acker, acker.settings.timeout_ms / 4000
+        self._first_s = self._every_s if first_s is None else min(first_s, self._every_s)
+        self._kept: _Kept | None = None
+        self._ended = threading.Event()
 
-    def keeping(self, place: Place, portion: Portion, roots: U64Array) -> AbstractContextManager[None]:
-        return keeping_alive(self._acker, roots, lambda: self._progress.reach(place, portion, PENDING))
+    def __enter__(self) -> Keeper:
+        threading.Thread(target=self._loop, name="keeper", daemon=True).start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ended.set()
+
+    @contextmanager
+    def keeping(self, roots: U64Array, touch: Callable[[], object] | None = None) -> Iterator[None]:
+        """Inside it the worker is at some roots. touch: called whenever they have been extended."""
+        self._kept = _Kept(roots, touch, time.monotonic() + self._first_s)
+        try:
+            yield
+        finally:
+            self._kept = None
+
+    def _loop(self) -> None:
+        while not self._ended.wait(self._first_s / 4):
+            kept, now_s = self._kept, time.monotonic()
+            if kept is None or now_s < kept.due_s:
+                continue
+            kept.due_s = now_s + self._every_s
+            try:
+                self._acker.extend(kept.roots)
+                if kept.touch:
+                    kept.touch()
+            except AckerError as error:
+                log.warning("A worker cannot keep its roots alive; it tries again: %s", error)
 
 
 class Patience:
