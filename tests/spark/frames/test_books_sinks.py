@@ -2,9 +2,11 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from redis_acker import Rotator
@@ -13,6 +15,7 @@ from spark_integration.errors import SinkHangs
 from spark_integration.frames import sinks
 from spark_integration.frames.sinks import Sink
 from spark_integration.runs import books
+from spark_integration.runs.keeping import Keeper
 from tests.spark.frames.tasks import Died, MakeRun, Run, batches_of
 from tests.waiting import wait_until
 
@@ -217,3 +220,19 @@ def test_threads_of_a_sink_and_the_keeper_end_with_the_task(run: Run) -> None:
     run.attempt(act=refuse(3))(batches_of(40)).done()
 
     wait_until(lambda: threading.active_count() <= before)
+
+
+def test_roots_are_kept_alive_only_while_a_worker_is_at_them(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acker, extended = make_run(timeout_ms=TIMEOUT_MS).open_acker(), Counter[int]()
+    monkeypatch.setattr(acker, "extend", lambda roots: extended.update(roots.tolist()))
+
+    with Keeper(acker) as idle, Keeper(acker) as busy:
+        with idle.keeping(np.array([1], dtype=np.uint64)):
+            wait_until(lambda: extended[1] > 0)
+        before = extended[1]
+        with busy.keeping(np.array([2], dtype=np.uint64)):
+            wait_until(lambda: extended[2] > 3)
+
+    assert extended[1] <= before + 1  # one may have been on its way
