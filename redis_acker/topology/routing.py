@@ -15,7 +15,7 @@ import numpy as np
 
 from redis_acker.components.component import TaskContext, TaskId
 from redis_acker.components.tuples import Anchors, Tuple
-from redis_acker.errors import BadInput, BadTopology
+from redis_acker.errors import BadInput, BadTopology, text_of
 
 if TYPE_CHECKING:
     from redis_acker.topology.topology import Topology
@@ -149,7 +149,10 @@ def _custom_dealer(
             f"{type(grouping).__name__} cannot be copied for the tasks that emit ({error}): open what it needs in "
             "prepare(), not before."
         ) from error
-    own.prepare(fields, parallelism)
+    try:
+        own.prepare(fields, parallelism)
+    except Exception as error:
+        raise BadTopology(f"prepare() of {type(grouping).__name__} raised {text_of(error)}") from error
 
     def deal(values: Sequence[Any]) -> list[int]:
         chosen: Any = own.choose_tasks(values)

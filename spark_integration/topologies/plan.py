@@ -105,10 +105,11 @@ def make_plan(topology: Topology, acker: Acker | None = None) -> Plan:
         )
     if acker and acker.shards._clock:
         raise BadInput("An Acker with a clock of its own cannot be used on Spark: executors do not see that clock.")
+    _check_groupings(topology)
     return Plan(
         run=os.urandom(16),
         topology=Topology(topology.name, {spec.name: _outline(spec) for spec in specs}),
-        bolts={spec.name: _pickled(spec) for spec in topology.bolts},
+        bolts={spec.name: _pickled(repr(spec.name), spec.component) for spec in topology.bolts},
         tasks=[context for spec in topology.bolts for context in spec.tasks],
         streams=[(spec.name, stream) for spec in specs for stream in spec.component.all_streams()],
         levels=_levels(topology),
@@ -124,13 +125,22 @@ def _outline(spec: ComponentSpec) -> ComponentSpec:
     return ComponentSpec(spec.name, outline, spec.parallelism, list(spec.inputs))
 
 
-def _pickled(spec: ComponentSpec) -> bytes:
+def _check_groupings(topology: Topology) -> None:
+    """Refuses groupings that would fail every job: executors unpickle and prepare them anew for each task."""
+    for spec in topology.bolts:
+        for grouping in spec.inputs:
+            if grouping.custom:
+                _pickled(f"The grouping {type(grouping.custom).__name__} of {spec.name!r}", grouping.custom)
+                fields = topology.components[grouping.component].component.fields_of(grouping.stream) or ()
+                grouping.dealer(fields, spec.parallelism)
+
+
+def _pickled(name: str, part: object) -> bytes:
     try:
-        return pickle_by_value(spec.component)
+        return pickle_by_value(part)
     except Exception as error:
         raise BadTopology(
-            f"{spec.name!r} cannot be sent to executors ({error}): open connections, files and locks in prepare(), not "
-            "before."
+            f"{name} cannot be sent to executors ({error}): open connections, files and locks in prepare(), not before."
         ) from error
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import spark_integration.errors
 from redis_acker import errors
+from redis_acker.driver.driver import DEFAULT_MAX_PENDING
 from tests.docs.pages import PAGES, ROOT, name_of
 
 ERRORS_PAGE = ROOT / "docs" / "errors.md"
@@ -46,6 +47,14 @@ def test_every_message_on_the_errors_page_is_one_the_code_has() -> None:
 
     assert messages
     assert strange == []
+
+
+@pytest.mark.parametrize("page", ["performance.md", "writing_a_spout.md", "topologies_on_spark.md"])
+def test_the_default_of_max_pending_is_the_one_the_pages_name(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    named = re.findall(r"default is \*\*(\d[\d,]*)|\b(\d[\d,]*) by default", text)
+
+    assert {one or other for one, other in named} == {f"{DEFAULT_MAX_PENDING:,}"}
 
 
 def _fits(message: str, text: str) -> bool:

@@ -226,6 +226,12 @@ def test_a_custom_grouping_that_returns_no_list_fails_the_tuple_and_says_what_to
     assert f"Bare.choose_tasks() returned {chosen}: return a list of the numbers of tasks" in letter.history[-1].error
 
 
+def test_a_grouping_that_cannot_be_prepared_is_refused(store: Store) -> None:
+    work = relayed(Relay(), Note(), lambda listener: listener.custom("chooser", Modulo("no such field")))
+    with pytest.raises(BadTopology, match=r"^prepare\(\) of Modulo raised ValueError: tuple.index"):
+        LocalRunner(work, store.acker)
+
+
 def test_a_custom_grouping_may_count_with_numpy(store: Store) -> None:
     class Counts(CustomGrouping):
         def choose_tasks(self, values: Sequence[Any]) -> Any:

@@ -47,15 +47,19 @@ class Slow(BasicBolt):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("messages", "takes_ms"),
-    [(200, [50]), (60, [1, 20, 400]), (11, [TIMEOUT_MS])],
-    ids=["ten timeouts in the queue", "a mix", "bolts as slow as the timeout"],
+    ("messages", "takes_ms", "max_pending"),
+    [(200, [50], 10_000), (60, [1, 20, 400], 10_000), (60, [1, 20, 400], 3), (11, [TIMEOUT_MS], 10_000)],
+    ids=["ten timeouts in the queue", "a mix", "few at a time", "bolts as slow as the timeout"],
 )
-def test_each_message_is_worked_on_once_however_long_it_waits(acker: Acker, messages: int, takes_ms: list[int]) -> None:
-    watcher = Watcher()
-    with LocalRunner(topology(range(messages), Slow(*takes_ms), Relay()), acker, observer=watcher) as runner:
+def test_each_message_is_worked_on_once_however_long_it_waits(
+    acker: Acker, messages: int, takes_ms: list[int], max_pending: int
+) -> None:
+    watcher, work = Watcher(), topology(range(messages), Slow(*takes_ms), Relay())
+    with LocalRunner(work, acker, observer=watcher, max_pending=max_pending) as runner:
         assert runner.wait_until_idle(timeout_s=120)
-    assert runner.counters() == {
+    counters = runner.counters()
+    counters["source"].waited = 0
+    assert counters == {
         "source": ComponentCounters(emitted=messages, acked=messages),
         "bolt0": ComponentCounters(executed=messages, emitted=messages, acked=messages),
         "bolt1": ComponentCounters(executed=messages, emitted=messages, acked=messages),

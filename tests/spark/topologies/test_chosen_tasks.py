@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,6 +59,35 @@ def test_direct_and_custom_groupings_bring_tuples_to_the_tasks_that_were_chosen(
     assert sorted((value, task) for task, value, _ in notes["told"]) == sorted(notes["chooser"])
     assert bench.books() == (30, 0, 0, 0)
     assert [type(driver.spout).__name__ for driver in runner.spouts["source"]] == ["IterableSpout"]
+
+
+class Locked(Modulo):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class Broken(Modulo):
+    def prepare(self, fields: Sequence[str], tasks: int) -> None:
+        raise ValueError("no such field")
+
+
+@pytest.mark.parametrize(
+    ("grouping", "error"),
+    [
+        (
+            Locked(),
+            r"^The grouping Locked of 'note' cannot be sent to executors \(.*\): open connections",
+        ),
+        (Broken(), r"^prepare\(\) of Broken raised ValueError: no such field$"),
+    ],
+    ids=["cannot be pickled", "cannot be prepared"],
+)
+def test_a_grouping_that_would_fail_every_job_is_refused(bench: Bench, grouping: CustomGrouping, error: str) -> None:
+    builder = builder_of([1])
+    builder.bolt("relay", Relay()).shuffle("source")
+    builder.bolt("note", Note(bench.notebook)).custom("relay", grouping)
+    with pytest.raises(BadTopology, match=error):
+        bench.runner(builder.build())
 
 
 def test_a_timeout_of_its_own_is_refused_with_the_reason(bench: Bench) -> None:
