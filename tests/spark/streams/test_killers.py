@@ -41,7 +41,9 @@ def until(query: TrackedQuery, **counters: int) -> StreamCounters:
     return query.counters
 
 
-@pytest.mark.parametrize("how", ["exit in a step", "kill in the sink", "hang in the sink"])
+@pytest.mark.parametrize(
+    "how", ["exit in a step", "exit behind native columns", "kill in the sink", "hang in the sink"]
+)
 def test_a_message_that_kills_its_worker_dies_alone_and_the_stream_goes_on(
     stream: MakeStream, acker: Acker, feed: Feed, how: str
 ) -> None:
@@ -51,7 +53,7 @@ def test_a_message_that_kills_its_worker_dies_alone_and_the_stream_goes_on(
     sink = feed.sink
 
     def step(row: Row) -> Row:
-        if row.number == 77 and how == "exit in a step":
+        if row.number == 77 and how.startswith("exit"):
             os._exit(1)
         return row
 
@@ -62,7 +64,10 @@ def test_a_message_that_kills_its_worker_dies_alone_and_the_stream_goes_on(
             time.sleep(600)
         sink(row)
 
-    job = stream().map(step, SCHEMA).sink(kill, per="row", sink_timeout_s=2)
+    tracked = stream()
+    if how == "exit behind native columns":
+        tracked = tracked.with_column("number", F.col("number") + 0)
+    job = tracked.map(step, SCHEMA).sink(kill, per="row", sink_timeout_s=2)
     with job.start(checkpoint=feed.checkpoint) as query:
         found = until(query, batches=2, completed=219, dead=1)
 
