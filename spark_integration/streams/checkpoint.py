@@ -13,7 +13,8 @@ from redis_acker.store.progress import RunProgress
 from redis_acker.store.tracked_streams import TrackedStreamRecord, TrackedStreams
 from spark_integration.errors import OtherCheckpoint
 from spark_integration.runs.held import Held
-from spark_integration.streams.spout import StreamSpout, StreamTally
+from spark_integration.streams.spout import StreamSpout
+from spark_integration.streams.tally import StreamTally
 
 
 class Checkpoint:

@@ -31,8 +31,9 @@ from spark_integration.streams.deaths import alone_with
 from spark_integration.streams.parts import run_in_parts
 from spark_integration.streams.retries import Retries
 from spark_integration.streams.running import LOOK_EVERY_S, TrackedQuery
-from spark_integration.streams.spout import Source, StreamSpout, StreamTally
+from spark_integration.streams.spout import Source, StreamSpout
 from spark_integration.streams.suspects import BatchProgress, Suspects
+from spark_integration.streams.tally import StreamTally
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from spark_integration.runs.done_keys import Settling
 from spark_integration.runs.held import Held
 from spark_integration.runs.kept_rows import bounded, pack_rows, unpack_rows
 from spark_integration.streams.deaths import alone_with, death_in
-from spark_integration.streams.spout import StreamSpout, StreamTally
+from spark_integration.streams.spout import StreamSpout
+from spark_integration.streams.tally import StreamTally
 from spark_integration.workers import cancel_jobs, tag_jobs, untag_jobs
 
 if TYPE_CHECKING:

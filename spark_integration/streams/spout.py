@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -21,14 +20,12 @@ from redis_acker.store.hashes import json_of
 from redis_acker.store.message_ids import MAX_ID_BYTES, MessageId
 from redis_acker.store.progress import RunProgress
 from redis_acker.store.quarantine import Quarantine
-from redis_acker.store.streams import Completion
 from spark_integration.errors import SourceUnavailable
 from spark_integration.runs.kept_rows import bounded, pack_rows
 from spark_integration.runs.spout import RunSpout
 from spark_integration.runs.strays import LONG_ID, NO_ID, WAITS, name_of, strays_of
 from spark_integration.runs.summary import FailedMessage
 from spark_integration.runs.tally import Tally
-from spark_integration.streams.counters import Latencies
 
 COMPONENT = "track_stream"
 """What gives up messages that no step has seen."""
@@ -387,41 +384,3 @@ def _stray_of(name: bytes, text: bytes) -> tuple[str, str, Any]:
         case [str(why), list() | str() as payload]:
             return name.decode(errors="replace"), why, payload
     raise Unreadable("it is not a row that was set aside")
-
-
-class StreamTally(Tally):
-    """Counts over all runs of a query, and keeps nothing of single messages."""
-
-    def __init__(
-        self,
-        acker: Acker,
-        spout: str,
-        run_spout: StreamSpout,
-        began_ms: Callable[[], int | None],
-        *,
-        from_init: bool = False,
-    ) -> None:
-        """began_ms: when the micro-batch in work began. from_init: messages are completed after their micro-batch, so
-        that their latency is taken from when they became pending."""
-        super().__init__(acker, spout, run_spout)
-        self._began_ms, self._from_init = began_ms, from_init
-        self.latencies = Latencies()
-
-    def reset(self) -> None:
-        if not hasattr(self, "completed"):
-            super().reset()
-
-    def _count_completion(self, event: Completion) -> None:
-        self.completed += len(event)
-        if self._from_init:
-            for age_ms, count in Counter(event.ages_ms).items():
-                self.latencies.add(age_ms, count)
-            return
-        has_ids = any(item.packed_ids for item in event.items)
-        first = len(event) - (sum(attempt > 1 for attempt in event.attempts) if has_ids else 0)
-        began_ms = self._began_ms()
-        if first and began_ms is not None:
-            self.latencies.add(event.at_ms - began_ms, first)
-
-    def _count(self, failure: FailedMessage) -> None:
-        self.failed += 1

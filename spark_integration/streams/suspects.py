@@ -18,7 +18,8 @@ from spark_integration.frames.frame import TrackedFrame
 from spark_integration.runs.done_keys import Settling
 from spark_integration.runs.kept_rows import pack_rows
 from spark_integration.streams.deaths import death_in, partition_in
-from spark_integration.streams.spout import StreamSpout, StreamTally
+from spark_integration.streams.spout import StreamSpout
+from spark_integration.streams.tally import StreamTally
 
 if TYPE_CHECKING:
     from spark_integration.streams.query import StreamPlan
