@@ -11,6 +11,7 @@ from typing import Any
 from redis_acker.components.tuples import DEFAULT_STREAM
 from redis_acker.errors import BadInput, Unreadable
 from redis_acker.store.acker import Acker
+from redis_acker.store.hashes import json_of
 from redis_acker.store.message_ids import MAX_ATTEMPT, MessageId, id_from_text, id_to_text
 from redis_acker.store.quarantine import Quarantine
 from redis_acker.store.streams import Failure
@@ -177,10 +178,7 @@ _ATTEMPT = {"attempt": int, "reason": str, "component": str, "error": str, "at_m
 
 def _parsed(text: bytes, kinds: dict[str, type]) -> dict[str, Any]:
     """A stored object that has these fields, and a history. Raises Unreadable for anything else."""
-    try:
-        data = _checked(json.loads(text), {"history": list, **kinds})
-    except (ValueError, RecursionError):
-        raise Unreadable(f"{len(text)} bytes are not JSON") from None
+    data = _checked(json_of(text), {"history": list, **kinds})
     checked = (_checked(one, _ATTEMPT) for one in data["history"])
     history = [FailedAttempt(*map(one.__getitem__, _ATTEMPT)) for one in checked]
     if any(not 0 <= one.attempt <= MAX_ATTEMPT for one in history):
@@ -255,6 +253,10 @@ class RetryBook:
             if one.message_id not in found or found[one.message_id].attempt < one.retry.attempt:
                 found[one.message_id] = one.retry
         return found
+
+    def dead_ids(self) -> Iterator[MessageId]:
+        """The messages of the spout that are dead letters."""
+        return self._quarantine.readable(self._dead, lambda name, _: read_name(name))
 
     def note(self, retries: Mapping[MessageId, Retry]) -> None:
         self._retries.put({id_to_text(message_id): retry.to_json() for message_id, retry in retries.items()})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from redis_acker.errors import Unreadable
 from redis_acker.store.transport import Argument, Command, Transport
 
 FIELDS_AT_ONCE = 100
@@ -90,3 +92,11 @@ def number_of(value: bytes | None) -> int:
     if value is None or len(value) > _MOST_DIGITS or not _NUMBER.fullmatch(value):
         return 0
     return int(value)
+
+
+def json_of(text: bytes) -> Any:
+    """What a text says. Raises Unreadable for what is no JSON, or a number or nesting that nobody writes."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise Unreadable(f"{len(text)} bytes are not JSON") from None

@@ -58,11 +58,11 @@ class Lease:
             else:
                 if holder == self._owner:
                     return True
-                reason = f"it is driven by {holder}"
+                reason = f"it is driven by {escaped(holder)}"
                 if not wait:
                     taken = SpoutTaken(
-                        f"Spout {self._spout!r} is driven by {holder} (lease: {left_ms} ms to go): stop that driver, "
-                        "wait for it, or use another spout name."
+                        f"Spout {self._spout!r} is driven by {escaped(holder)} (lease: {left_ms} ms to go): stop that "
+                        "driver, wait for it, or use another spout name."
                     )
                     taken.holder = holder
                     raise taken

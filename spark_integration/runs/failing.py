@@ -5,18 +5,39 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from redis_acker import Acker
-from redis_acker.errors import StoreLost
+from redis_acker.errors import StoreLost, Unreadable
+from redis_acker.store.hashes import json_of
+from redis_acker.store.quarantine import Quarantine
 from redis_acker.store.streams import MAX_ERROR_BYTES, Cause
 from spark_integration.runs.tracking import NOTES_EXPIRE_MS, Failed, Keys, KeyTable, KeyTables
 from spark_integration.workers import StoreAddress
 
 _BEGUN = "begun"
+
+_NOT_READABLE = Cause("", "why it failed cannot be read: another program wrote to the store")
+_KEY = re.compile(rb"-?\d{1,19}")
+
+
+def _key_of(key: bytes, name: bytes) -> tuple[int, bytes]:
+    if not _KEY.fullmatch(key) or not -(1 << 63) <= int(key) < 1 << 63:
+        raise Unreadable("it is not the key of a row")
+    return int(key), name
+
+
+def _cause_of(name: bytes, text: bytes) -> tuple[bytes, Cause]:
+    if name == _BEGUN.encode():
+        return name, _NOT_READABLE
+    match json_of(text):
+        case [str(component), str(error), bool(fatal)]:
+            return name, Cause(component, error, fatal)
+    raise Unreadable("it is not the cause of a failure")
 
 
 class NotedRows:
@@ -25,6 +46,7 @@ class NotedRows:
     def __init__(self, acker: Acker, name: str) -> None:
         self._rows = acker.shards.failed_rows(name)
         self._causes = acker.shards.failed_rows(f"{name}:causes")
+        self._quarantine = Quarantine(acker.shards)
 
     def begin(self) -> None:
         """Leaves a mark, by which read() knows that nothing was lost since."""
@@ -45,16 +67,16 @@ class NotedRows:
 
     def read(self) -> dict[Cause, Keys]:
         """The keys, by cause. Raises StoreLost if notes may be missing."""
-        causes = {name.decode(): text for name, text in self._causes.items()}
-        if causes.pop(_BEGUN, None) is None:
+        causes = dict(self._quarantine.readable(self._causes, _cause_of))
+        if causes.pop(_BEGUN.encode(), None) is None:
             raise StoreLost(
                 "The store has lost what workers noted about rows that failed, so nothing more of this run counts as "
                 "done: run it again."
             )
-        found: dict[str, list[int]] = {}
-        for key, name in dict(self._rows.items()).items():
-            found.setdefault(name.decode(), []).append(int(key))
-        return {Cause(*json.loads(causes[name])): np.array(keys, dtype=np.int64) for name, keys in found.items()}
+        found: dict[Cause, list[int]] = {}
+        for key, name in dict(self._quarantine.readable(self._rows, _key_of)).items():
+            found.setdefault(causes.get(name, _NOT_READABLE), []).append(key)
+        return {cause: np.array(keys, dtype=np.int64) for cause, keys in found.items()}
 
     def __len__(self) -> int:
         return len(self._rows)

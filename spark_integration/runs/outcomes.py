@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from redis_acker import Acker, RetryPolicy
-from redis_acker.store.message_ids import MessageId, id_from_text
+from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import RunProgress
 from redis_acker.store.streams import Completion
 from spark_integration.runs.spout import RUN, RunSpout
@@ -48,7 +48,7 @@ class Outcomes:
             self._events += events
         self._spout.note_failures()
         self.completed = [one for event in self._events for one in event.message_ids if one is not None]
-        self.dead = [id_from_text(name.decode()) for name, _ in self._acker.shards.dead(self._spout.number).items()]
+        self.dead = list(self._spout.dead_ids())
         self._over = {*self.completed, *self.dead}
         self._due_ms = self._spout.due_before()
         self._now_ms = self._acker.shards.time_ms(0)

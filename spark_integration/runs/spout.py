@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import bisect
-import json
 import logging
+import re
+import reprlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from redis_acker import Acker
-from redis_acker.errors import SpoutTaken
+from redis_acker.errors import SpoutTaken, Unreadable
 from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry, RetryBook
 from redis_acker.retries.policy import RetryPolicy
-from redis_acker.store.ids import U64Array, roots_at, sequence_of
+from redis_acker.store.hashes import json_of
+from redis_acker.store.ids import SEQUENCE_BITS, U64Array, roots_at, sequence_of
 from redis_acker.store.lease import LEASE_MS, Lease
-from redis_acker.store.message_ids import MessageId, id_from_text, id_to_text
+from redis_acker.store.message_ids import MessageId, id_to_text
 from redis_acker.store.progress import RunProgress
 from redis_acker.store.streams import Failure
 from spark_integration.runs.summary import FailedMessage
@@ -36,6 +39,12 @@ WAIT_S = 1.2 * LEASE_MS / 1000
 """How long a run waits for its spout: a run that died holds it until its lease ends."""
 
 _MOST_ROWS = 1 << 63
+
+_RUN_NOTE = re.compile(rb"(\d{1,13}) (\d{1,10}) (\d{1,4})")
+_MOST_NOTED = 1 << 27
+"""Messages of a to_df(): its driver has the ids of all of them in its memory."""
+
+_FAILED_AT_ONCE = 1 << 20
 
 _ROWS_AT_ONCE = 100
 """Kept rows that are read by one command."""
@@ -67,9 +76,18 @@ class RunSpout:
         self._book = RetryBook(self._acker, self._name)
         self._retries: dict[MessageId, Retry] = self._book.load()
         if left := self._acker.shards.run_note(self.number):
-            first_sequence, count, block_size = map(int, left.split())
-            roots = roots_at(self.number, first_sequence, np.arange(count), block_size)
-            self._acker.fail(roots, component=RUN, error=DIED)
+            self._fail_left(left)
+
+    def _fail_left(self, note: bytes) -> None:
+        """Fails the roots that a run has noted."""
+        found, block_size = _RUN_NOTE.fullmatch(note), self._acker.settings.block_size
+        first_sequence, count, noted_size = map(int, found.groups()) if found else (0, 0, 0)
+        if noted_size != block_size or count > _MOST_NOTED or first_sequence >= 1 << SEQUENCE_BITS:
+            log.error("What is noted of a run of spout %s cannot be read: %s", self._name, reprlib.repr(note))
+            return
+        for at in range(0, count, _FAILED_AT_ONCE):
+            places = np.arange(at, min(count, at + _FAILED_AT_ONCE))
+            self._acker.fail(roots_at(self.number, first_sequence, places, block_size), component=RUN, error=DIED)
 
     def start_over(self, progress: RunProgress) -> None:
         """Fails all that a run which died has left pending. Its messages have merely waited in it: that is no attempt
@@ -123,8 +141,11 @@ class RunSpout:
 
     def known_before(self) -> dict[MessageId, int]:
         """How many attempts have failed, of the messages that are not done or were given up. Those given up have 0."""
-        dead = (id_from_text(name.decode()) for name, _ in self._acker.shards.dead(self.number).items())
-        return {**dict.fromkeys(dead, 0), **self.failed_before()}
+        return {**dict.fromkeys(self.dead_ids(), 0), **self.failed_before()}
+
+    def dead_ids(self) -> Iterator[MessageId]:
+        """The messages that are dead letters."""
+        return self._book.dead_ids()
 
     def completed(self, message_ids: Iterable[MessageId]) -> None:
         """Forgets that messages have failed, or died, because they are complete now."""
@@ -204,7 +225,10 @@ class RunSpout:
         for at in range(0, len(wanted), _ROWS_AT_ONCE):
             some = wanted[at : at + _ROWS_AT_ONCE]
             texts = rows.get_all(list(map(id_to_text, some))) if rows else []
-            found |= {one: json.loads(text) for one, text in zip(some, texts, strict=True) if text}
+            for one, text in zip(some, texts, strict=True):
+                with suppress(Unreadable):  # as if none had been kept
+                    if text and isinstance(row := json_of(text), list | str):
+                        found[one] = row
         return found
 
     def _put_row(self, message_id: MessageId, text: str) -> None:

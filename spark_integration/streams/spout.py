@@ -14,11 +14,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from redis_acker import Acker
-from redis_acker.errors import text_of
+from redis_acker.errors import Unreadable, text_of
 from redis_acker.retries.book import DeadLetter, FailedAttempt, Request, Retry, payload_of
 from redis_acker.retries.policy import RetryPolicy
-from redis_acker.store.message_ids import MAX_ID_BYTES, MessageId, id_from_text
+from redis_acker.store.hashes import json_of
+from redis_acker.store.message_ids import MAX_ID_BYTES, MessageId
 from redis_acker.store.progress import RunProgress
+from redis_acker.store.quarantine import Quarantine
 from redis_acker.store.streams import Completion
 from spark_integration.errors import SourceUnavailable
 from spark_integration.runs.kept_rows import bounded, pack_rows
@@ -85,7 +87,7 @@ class StreamSpout(RunSpout):
         self._retries = self._book.load(requests=False)  # these are accepted one by one
         if RunProgress(self._acker, self.number).stored_name():
             self._of_batch = set(self._retries)
-        self._dead_ids = {id_from_text(name.decode()) for name, _ in self._acker.shards.dead(self.number).items()}
+        self._dead_ids = set(self.dead_ids())
         self.find_in_flight()
 
     def let_go(self) -> None:
@@ -190,12 +192,11 @@ class StreamSpout(RunSpout):
     def bury_strays(self) -> None:
         """Makes dead letters of the rows that workers have set aside."""
         strays = self._acker.shards.failed_rows(strays_of(self.rows_name))
-        for name, text in strays.items():
-            why, payload = json.loads(text)
+        for name, why, payload in Quarantine(self._acker.shards).readable(strays, _stray_of):
             known = isinstance(payload, list)
             if why == WAITS and known and self._rows_before.get(self._id_in(payload) or "") == payload:
                 continue  # the message itself, brought again: it failed just before its worker died, or was sent twice
-            self.give_up(name.decode(), why if known else f"{why}; {payload}", payload if known else None)
+            self.give_up(name, why if known else f"{why}; {payload}", payload if known else None)
         strays.delete()
         self._rows_before = {}
 
@@ -378,6 +379,14 @@ class StreamSpout(RunSpout):
             self._retries[own_id] = request.retry
             self._book.note({own_id: request.retry})
         self._book.accept(request, is_news=False)
+
+
+def _stray_of(name: bytes, text: bytes) -> tuple[str, str, Any]:
+    """The name of a row that cannot be tracked, why, and the row or why it was not kept."""
+    match json_of(text):
+        case [str(why), list() | str() as payload]:
+            return name.decode(errors="replace"), why, payload
+    raise Unreadable("it is not a row that was set aside")
 
 
 class StreamTally(Tally):

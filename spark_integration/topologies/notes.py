@@ -12,7 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from redis_acker.errors import Unreadable
 from redis_acker.store.acker import Acker
+from redis_acker.store.hashes import json_of
+from redis_acker.store.quarantine import Quarantine
 from redis_acker.store.streams import Cause
 from redis_acker.topology.task import IN_HANDS
 
@@ -47,7 +50,7 @@ class Notes:
     """The notes of a run."""
 
     def __init__(self, acker: Acker, run: str) -> None:
-        self._hash = acker.shards.failed_rows(run)
+        self._hash, self._quarantine = acker.shards.failed_rows(run), Quarantine(acker.shards)
 
     def put(self, place: str, note: Note) -> None:
         self._hash.put({place: json.dumps(vars(note))})
@@ -58,7 +61,21 @@ class Notes:
 
     def read(self) -> dict[str, Note]:
         """By place."""
-        return {place.decode(): Note(**json.loads(packed)) for place, packed in self._hash.items()}
+        return dict(self._quarantine.readable(self._hash, _read))
 
     def clear(self) -> None:
         self._hash.delete()
+
+
+def _read(place: bytes, packed: bytes) -> tuple[str, Note]:
+    match json_of(packed):
+        case {
+            "state": "begun" | "long" | "given up" as state,
+            "key": str(key),
+            "roots": list(roots),
+            "component": str(component),
+            "what": str(what),
+            "at_ms": int(at_ms),
+        } if all(type(root) is int and 0 <= root < 1 << 64 for root in roots):
+            return place.decode(errors="replace"), Note(state, key, roots, component, what, at_ms)
+    raise Unreadable("it is not a note of what a bolt has in its hands")

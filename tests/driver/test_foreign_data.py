@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from redis_acker.errors import Unreadable
+from redis_acker.errors import SpoutTaken, Unreadable
 from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry, RetryBook
 from redis_acker.retries.dead_letters import DeadLetters
 from redis_acker.retries.requests import ReplayRequests, Requested
@@ -106,3 +106,12 @@ def test_a_letter_that_makes_no_sense_is_neither_listed_nor_in_the_way_of_a_new_
     assert len(Quarantine(world.acker.shards)) == 3
     with pytest.raises(Unreadable, match="another message"):
         DeadLetter.from_json("payments", b"s:m", letter.to_json().encode())
+
+
+def test_the_name_of_a_holder_is_escaped_where_the_spout_is_refused(new_world: NewWorld) -> None:
+    world = new_world({})
+    world.client.set(world.acker.shards.keys[0].lease(world.acker.spout_number(SPOUT)), b"\x1b[31m\x07\n", px=60_000)
+    with pytest.raises(SpoutTaken) as refused:
+        world.new_driver().open()
+    assert str(refused.value).isprintable()
+    world.client.delete(world.acker.shards.keys[0].lease(world.acker.spout_number(SPOUT)))
