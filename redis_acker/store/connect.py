@@ -253,7 +253,7 @@ def _open(url: str) -> redis.Redis:
         client = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options)
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)  # does not connect, but refuses unknown options
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, redis.RedisError) as error:
         raise _not_a_url("a server's URL", url, error) from None
     return client
 

@@ -91,7 +91,7 @@ class RunProgress:
             return None, []
         try:
             about = RunAbout.read(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _unreadable(_ABOUT, text) from None
         if about.format != FORMAT:
             return about, []

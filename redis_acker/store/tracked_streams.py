@@ -67,6 +67,6 @@ def _read(spout: str, text: bytes) -> TrackedStreamRecord:
                 raise TypeError(record.batch)
             return record
         why = f"is in format {data['format']}, and this version reads {FORMAT}: use the version that wrote it"
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         why = f"cannot be read ({reprlib.repr(text)}): another program has written there"
     raise UnreadableRun(f"The record of the stream of spout {spout!r} {why}.")

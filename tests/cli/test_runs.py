@@ -191,6 +191,7 @@ JUNK = {
     "a partition": ("0:1", b"\xff what?"),
     "a field": ("weather", b"fine"),
     "about": ("about", b"{}"),
+    "something deep": ("about", b"[" * 100_000),
     "another version": ("about", b'{"format": 2}'),
 }
 

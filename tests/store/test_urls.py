@@ -74,7 +74,12 @@ def test_the_environment_names_the_server_of_a_client_that_is_given_none(monkeyp
     "target",
     [
         *("", "host:6379", "http://host", "redis", "redis://host:port", "redis://host:99999", "redis://host/db/1"),
-        *("redis://host?no_such_option=1", "redis+sentinel://host/service", "redis+sentinel://a:1,b:2"),
+        *(
+            "redis://host?no_such_option=1",
+            f"redis://u:{SECRET}@host?protocol=9",
+            "redis+sentinel://host/service",
+            "redis+sentinel://a:1,b:2",
+        ),
         *(f"redis://:{SECRET}@host:port", f"http://u:{SECRET}@host", f"redis+sentinel://:{SECRET}@a:x/s"),
         *(
             f"u:{SECRET}@host",

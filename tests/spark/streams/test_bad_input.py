@@ -81,6 +81,7 @@ def test_an_older_copy_of_the_checkpoint_is_refused(done: Feed, acker: Acker, st
     [
         ('{"format": 2, "query": "q"}', "is in format 2, and this version reads 1"),
         ("nonsense", "cannot be read"),
+        ("[" * 100_000, "cannot be read"),
     ],
 )
 def test_a_record_that_this_version_cannot_read_is_refused(
