@@ -1,5 +1,5 @@
 -- exports: count, counted, put_field, delete_field, delete_fields, add_item, note_newest, flush
--- needs: shard, clock, finished, scratch
+-- needs: bytes, shard, clock, finished, scratch
 -- What a call changes, gathered first and written last: until flush() nothing but scratch keys has been written, so a
 -- call that is refused or fails leaves the shard as it was.
 
@@ -37,7 +37,7 @@ local function note_newest() newest_ms = now_ms() end
 
 -- Reads every key that is about to be written, so that one of a wrong type is refused while nothing is written.
 local function check_types()
-  if next(entries) then history = call('HGET', meta, 'history') or '' end
+  if next(entries) then history = sub(call('HGET', meta, 'history') or '', 1, 64) end
   for _, by_stream in pairs(entries) do
     for stream in pairs(by_stream) do call('XLEN', keys[stream]) end
   end

@@ -187,13 +187,23 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
+JUNK_FIELDS = ("counters", "finished:0", "heads:0", "ids:0", "quarantine", "spout_states", "spouts", "vals:0")
+JUNK_OF_A_SPOUT = ("dead", "progress", "requests", "retries", "withdrawn")
+
+
 def write_junk(world: World) -> None:
-    """Another program writes into the keys of the namespace."""
-    shard, spout = world.rng.randrange(4), world.acker.known_spouts()
-    for number in spout.values():
+    """Another program writes into the keys of the namespace, of every kind."""
+    shard = world.rng.randrange(4)
+    keys, ask = world.acker.shards.keys[shard], world.acker.shards.ask
+    for number in world.acker.known_spouts().values():
         for kind in ("completions", "failures"):
-            world.acker.shards.ask(shard, "XADD", world.acker.shards.keys[shard].stream(kind, number), "*", "x", "y")
-    world.acker.shards.ask(shard, "HSET", world.acker.shards.keys[shard].heads(0), os.urandom(8), os.urandom(12))
+            ask(shard, "XADD", f"{keys.prefix}{kind}:{number}", "*", "x", "y")
+        for name in JUNK_OF_A_SPOUT:
+            ask(shard, "HSET", f"{keys.prefix}{name}:{number}", os.urandom(8), os.urandom(12))
+        ask(shard, "ZADD", f"{keys.prefix}replayed:{number}", "1e300", os.urandom(8))
+    for name in JUNK_FIELDS:
+        ask(shard, "HSET", keys.prefix + name, os.urandom(8), os.urandom(12))
+    ask(shard, "HSET", keys.meta, "history", os.urandom(12))
 
 
 def promote_replica(world: World) -> None:

@@ -121,7 +121,8 @@ class World:
         place = self.url, self.namespace, self.folder
         return {
             **{f"rotator {n}": partial(Process, roots.rotate, *place, bug) for n in range(2)},
-            "reader": partial(Process, roots.read_events, *place, bug),
+            # Both under one name, by mistake.
+            **{f"reader {n}": partial(Process, roots.read_events, *place, bug) for n in range(2)},
         }
 
     def _pipeline_tasks(self, seed: int, bug: str, messages: int) -> dict[str, Task]:
