@@ -43,15 +43,21 @@ def main() -> None:
 def _measure(seed: int) -> float:
     """Roots a second without a limit."""
     with World(STORE, "roots", seed, 0) as world:
+        world.wait_for_begin()
+        before, began_s = _sent(world), time.monotonic()
         time.sleep(MEASURE_S)
-        sent = sum(len(from_runs(runs)) for what, _, [runs] in read(world.folder / "sent") if what == "init")
-    return sent / MEASURE_S
+        return (_sent(world) - before) / (time.monotonic() - began_s)
+
+
+def _sent(world: World) -> int:
+    return sum(len(from_runs(runs)) for what, _, [runs] in read(world.folder / "sent") if what == "init")
 
 
 def _soak(options: argparse.Namespace, per_s: float) -> dict[str, object]:
     memory: list[tuple[int, int]] = []
     injected = 0
     with World(STORE, "roots", options.seed, 0, per_s=per_s / 2) as world:  # two senders
+        world.wait_for_begin()
         end_s = time.monotonic() + 60 * options.minutes
         next_fault_s = time.monotonic() + FAULT_EVERY_S
         while time.monotonic() < end_s:

@@ -85,6 +85,7 @@ def run(scenario: Scenario, *, seed: int, seconds: float, messages: int, end_aft
     """Runs a load for some seconds under faults, lets it come to its end, and compares what is known."""
     outcome, rng = Outcome(scenario, seed), random.Random(seed)
     with World(scenario.store, scenario.load, seed, messages, scenario.bug) as world:
+        world.wait_for_begin()
         end_s = time.monotonic() + seconds
         while not world.is_done():
             if time.monotonic() >= end_s and sum(outcome.injected.values()) >= scenario.least_faults:

@@ -20,8 +20,11 @@ from tests.chaos.workers import Process, QuickProcess
 from tests.proxy import CuttingProxy
 from tests.sentinels import SentinelSet, start_sentinel
 from tests.servers import Cluster, Server, start_cluster, start_server, start_server_with_clock
+from tests.waiting import wait_until
 
 Task = Callable[[], Process]
+
+BEGIN_WITHIN_S = 120
 
 AOF = ("--appendonly", "yes", "--appendfsync", "always")
 CUT_AOF = ("--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0")
@@ -139,6 +142,11 @@ class World:
 
     def has_ended(self, name: str) -> bool:
         return name.startswith(("pipeline", "worker", "spark")) and self.processes[name].exit_code() == 0
+
+    def wait_for_begin(self) -> None:
+        """Until the load is at work: on a busy machine its processes need longer to start than some faults last."""
+        noted = [self.folder / name for name in ("sent", "told")]
+        wait_until(lambda: any(file.exists() and file.stat().st_size for file in noted), BEGIN_WITHIN_S)
 
     def is_done(self) -> bool:
         """Whether pipelines or workers have done all; a load of roots ends when it is told to."""
