@@ -24,6 +24,8 @@ from tests.spark.streams.conftest import AT_ONCE, MakeStream
 from tests.spark.streams.feed import SCHEMA, SPOUT, Feed
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 
 def books(acker: Acker) -> tuple[int, int]:
     [found] = [one for one in acker.stats().spouts if one.name == SPOUT]
