@@ -53,7 +53,6 @@ bench: setup ## what the store and a topology do per second, and what tracking c
 	$(BIN)/python -m benchmarks spark
 	$(BIN)/python -m benchmarks stream
 	$(BIN)/python -m benchmarks topology
-	$(BIN)/python -m benchmarks stream
 
 screenshots: setup ## the pictures of the README
 	$(BIN)/python tools/screenshots.py docs/images
