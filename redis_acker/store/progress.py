@@ -40,6 +40,9 @@ _OF_PORTION = ("new", "again", "anew", "late")
 
 _NAME, _ABOUT, _PASSES = "name", "about", "passes"
 
+_CLOSED = " closed"
+"""After the name of a run whose workers are not to begin anything any more."""
+
 _KEYS_FORMAT = b"format"
 """Field beside the keys of done messages: the version in which they are stored."""
 
@@ -105,7 +108,7 @@ class RunProgress:
 
     def stored_name(self) -> str:
         """The name of the run that is stored; empty if there is none."""
-        return (self._hash.get(_NAME) or b"").decode()
+        return (self._hash.get(_NAME) or b"").decode().removesuffix(_CLOSED)
 
     def start(self, name: str, about: RunAbout, *, keeps_keys: bool = False) -> None:
         """Forgets what is stored, and begins a run."""
@@ -120,6 +123,17 @@ class RunProgress:
         """Gives the run another name. A worker that knows the old one begins nothing any more."""
         self.name = name
         self._hash.put({_NAME: name})
+
+    def close(self) -> str:
+        """A worker that is still alive begins and sinks nothing any more. Returns the name of the run."""
+        if name := self.stored_name():
+            self.rename(f"{name}{_CLOSED}")
+        return name
+
+    def reopen(self) -> str:
+        """Goes on with the run that is stored, under the same name."""
+        self.rename(self.stored_name())
+        return self.name
 
     def keep(self) -> None:
         """Restarts the time after which it is forgotten."""

@@ -111,7 +111,7 @@ class BookedRun(RunLife):
             self._tally.reset()  # what was acked just now is counted
             self._progress.rename(self.name)
         else:
-            self.name = self._progress.name
+            self.name = self._progress.reopen()
             self._completed_before = sum(
                 one.done - one.failed + self._acked_in_work(one, timed_out) for one in partitions
             )
@@ -194,6 +194,7 @@ class BookedRun(RunLife):
                     self._acker.shards.failed_rows(self._progress.name).delete()
                     self._progress.drop()
             else:
+                self._progress.close()  # first: Spark does not wait for the job's other tasks
                 self._abandon(self._progress.read()[1], f"{type(error).__name__}: {error}")
             self._spout.close()
 

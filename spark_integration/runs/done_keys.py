@@ -15,9 +15,6 @@ from spark_integration.runs.portions import edges_of, keys_of, token_of
 from spark_integration.runs.spout import DIED, RUN
 from spark_integration.runs.tracking import Keys, find_places
 
-_SETTLING = " settling"
-"""Follows the name of a run while it is brought to rest."""
-
 _loaded: dict[str, Keys] = {}
 """By run: what this worker has loaded, for the tasks that follow."""
 
@@ -59,8 +56,7 @@ class Settling:
     def settle(self, timed_out: set[int]) -> tuple[int, int]:
         """Returns how many messages it has completed, of which some roots have timed out, and the block sequence after
         the last one that it has used for them. Any part of it may be done again."""
-        run = self._progress.stored_name().removesuffix(_SETTLING)
-        self._progress.rename(f"{run}{_SETTLING}")  # first: a worker that is still alive begins and sinks nothing more
+        run = self._progress.close()
         _, partitions = self._progress.read()
         sunk = {one.first: one for one in partitions if one.rows and one.stage == SUNK}
         kept: dict[int, DoneKeys] = {}

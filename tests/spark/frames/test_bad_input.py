@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -12,17 +13,22 @@ from pyspark.sql import functions as F
 
 from redis_acker import Acker, DeadLetters
 from redis_acker.retries.book import RetryBook
-from spark_integration import BadFrame, JobFailed, StoreOutOfReach, TrackedFrame, WrongOutput, track, workers
+from redis_acker.store.progress import RunProgress
+from spark_integration import BadFrame, JobFailed, StoreOutOfReach, Summary, TrackedFrame, WrongOutput, track, workers
+from spark_integration.errors import RunReplaced
 from spark_integration.frames.rows import Rows
 from spark_integration.frames.steps import FailedRows, RowStep
+from spark_integration.runs.books import Books, TaskBooks
+from spark_integration.workers import StoreAddress
 from tests.backends import Servers
 from tests.spark.frames.books import books
 from tests.spark.frames.conftest import MakeFrame
+from tests.spark.frames.tasks import batches_of
 
 Numbers = Callable[[int], DataFrame]
 
 
-def sink(frame: TrackedFrame) -> object:
+def sink(frame: TrackedFrame) -> Summary:
     return frame.sink(lambda batch: None)
 
 
@@ -199,6 +205,28 @@ def test_a_step_that_ends_the_worker_fails_the_job(tracked: MakeFrame, acker: Ac
         sink(tracked(5).map(die, "id string"))
     assert books(acker) == (5, 0, 5, 0)
     assert not RetryBook(acker, "numbers").load()  # the failure of a job is no attempt at its messages
+
+
+def test_a_task_that_outlives_its_job_begins_nothing(tracked: MakeFrame, acker: Acker) -> None:
+    """Spark does not wait for the other tasks of a job that has failed. The run that goes on has the same name."""
+
+    def die(batch: pa.RecordBatch) -> None:
+        import os
+
+        os._exit(1)
+
+    with pytest.raises(JobFailed):
+        tracked(5).sink(die)
+    number = acker.spout_number("numbers")
+    run = RunProgress(acker, number).stored_name()
+    none = np.zeros(0, dtype=np.int64)
+    late = TaskBooks(Books(StoreAddress.of(acker), run, number, "id", 0, 3, none, []), 7, lambda batch: {})
+
+    with pytest.raises(RunReplaced):
+        late.run(iter(batches_of(3)))
+
+    assert books(acker) == (5, 0, 5, 0)
+    assert sink(tracked(5)).completed == 5
 
 
 def test_a_store_that_only_the_driver_reaches(
