@@ -70,6 +70,10 @@ class MessageFrame:
         cores = _CORES if is_connect(spark) else spark.sparkContext.defaultParallelism
         return frame.repartition(_PARTITIONS_A_CORE * cores, key).sortWithinPartitions(key)
 
+    def ids(self) -> DataFrame:
+        """The ids alone, in the same partitions and the same order: half as much for Spark to hand to workers."""
+        return self.keys_and_ids().select(ID)
+
     def with_only(self, ids: Iterable[MessageId]) -> MessageFrame:
         """Some of the messages, for a replay."""
         return replace(self, only=tuple(self.keys_of(ids)))

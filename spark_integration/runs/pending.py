@@ -19,7 +19,7 @@ from redis_acker.store.progress import RunProgress
 from redis_acker.store.run_records import PENDING, PartitionProgress, Place, field_of
 from spark_integration.runs.books import Books, check_portion, other_rows
 from spark_integration.runs.keeping import STORE_AWAY, Patience
-from spark_integration.runs.portions import PortionInput, keys_of, own_edges, sum_after
+from spark_integration.runs.portions import PortionInput, id_sum_after, keys_of, own_edges
 from spark_integration.runs.spout import TAKEN_OVER
 from spark_integration.runs.tracking import ID, Keys, find_places
 
@@ -69,24 +69,34 @@ class PendingTask:
         place = Place(field_of(self._books.pass_number, self._partition, self._read.rows), 0, 0)
         while True:
             try:
-                batch = source.peek(rows)
-                portion = self._progress.begin(place, batch.num_rows, sum_after(self._read, batch))
+                batch, end = self._peek(source, rows)
+                portion = self._progress.begin(place, batch.num_rows, end.sum)
                 check_portion(portion, self._partition, self._read.rows)
                 if len(portion.left):
                     self._acker.fail(portion.left, component=TAKEN_OVER, error="its portion has other roots by now")
-                rows, batch = portion.rows, source.peek(portion.rows)
-                end = Place("", self._read.rows + batch.num_rows, sum_after(self._read, batch))
-                if (batch.num_rows, end.sum) != (portion.rows, portion.sum):
+                rows = portion.rows
+                if rows != batch.num_rows:  # another attempt has cut it so
+                    batch, end = self._peek(source, rows)
+                if (batch.num_rows, end.sum) != (rows, portion.sum):
                     raise other_rows(self._partition, self._read.rows)
                 if portion.stage < PENDING:
                     roots, ids = self._progress.roots_of(portion.first, rows), batch.column(ID)
-                    self._books.init(self._acker, portion, roots, own_edges(roots), keys=keys_of(batch), ids=ids)
+                    self._books.init(self._acker, portion, roots, own_edges(roots), keys=self._keys(batch), ids=ids)
                     if self._progress.reach(place, portion, PENDING) != "kept":
                         continue
                 source.drop(rows)
                 return end
             except STORE_AWAY as error:
                 patience.wait(error)
+
+    def _peek(self, source: PortionInput, rows: int) -> tuple[pa.RecordBatch, Place]:
+        """The next rows, and the place after them."""
+        batch = source.peek(rows)
+        return batch, Place("", self._read.rows + batch.num_rows, id_sum_after(self._read, batch.column(ID)))
+
+    def _keys(self, batch: pa.RecordBatch) -> Keys:
+        """They come with the ids if any is known, and are not asked for otherwise."""
+        return keys_of(batch) if len(self._books.known_keys) else self._books.known_keys
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,7 @@ class FindRoots:
         source, place = PortionInput(batches), Place("", 0, 0)
         for portion in (one for one in self.portions if one.place[1] == partition):
             batch = source.peek(portion.rows) if source.rows_at_hand() else None
-            if batch is None or (batch.num_rows, sum_after(place, batch)) != (portion.rows, portion.sum):
+            if batch is None or (batch.num_rows, id_sum_after(place, batch.column(ID))) != (portion.rows, portion.sum):
                 raise other_rows(partition, place.rows)
             place = Place("", place.rows + portion.rows, portion.sum)
             source.drop(portion.rows)

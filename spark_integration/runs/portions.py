@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from redis_acker.store.ids import Token, U64Array
 from redis_acker.store.run_records import Place
 from spark_integration.runs.tracking import COLUMN, Keys
 
 _MASK = (1 << 64) - 1
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class PortionInput:
@@ -78,7 +81,7 @@ def token_of(run: str, partition: str, rows: int) -> Token:
 
 def own_edges(roots: U64Array) -> U64Array:
     """The edge of each root, made of the root itself: whoever knows which roots there are can ack them."""
-    mixed = roots * np.uint64(0x9E3779B97F4A7C15)
+    mixed = roots * _ODD
     mixed ^= mixed >> np.uint64(32)
     return np.where(mixed == 0, np.uint64(1), mixed)
 
@@ -87,3 +90,17 @@ def sum_after(place: Place, batch: pa.RecordBatch) -> int:
     """A checksum of all rows so far that depends on their order, which an XOR would not."""
     odd = 2 * np.arange(place.rows, place.rows + batch.num_rows, dtype=np.uint64) + np.uint64(1)
     return (place.sum + int((keys_of(batch).view(np.uint64) * odd).sum(dtype=np.uint64))) & _MASK
+
+
+def id_sum_after(place: Place, ids: pa.Array) -> int:
+    """The same made of message ids, where their keys are not at hand: two checksums of 32 bits, of their bytes and of
+    how long each is, or of numbers in two ways."""
+    if pa.types.is_integer(ids.type):
+        values = pc.fill_null(ids.cast(pa.int64()), 0).to_numpy().view(np.uint64)
+        first, second = values.tobytes(), (values * _ODD).tobytes()
+    else:
+        _, offsets, data = ids.buffers()
+        is_large = pa.types.is_large_string(ids.type) or pa.types.is_large_binary(ids.type)
+        ends = np.frombuffer(offsets, dtype=np.int64 if is_large else np.int32)[ids.offset : ids.offset + len(ids) + 1]
+        first, second = memoryview(data or b"")[ends[0] : ends[-1]], np.diff(ends).tobytes()
+    return zlib.crc32(second, place.sum >> 32) << 32 | zlib.crc32(first, place.sum & 0xFFFFFFFF)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from redis_acker.store.ids import U64Array
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import RunProgress
 from redis_acker.store.run_records import PartitionProgress, RunAbout
+from redis_acker.store.stats import Acks
 from redis_acker.store.streams import Cause
 from spark_integration.errors import OtherRows
 from spark_integration.runs.held import Held
@@ -27,6 +29,10 @@ from spark_integration.runs.summary import Summary
 from spark_integration.runs.tally import Tally
 from spark_integration.runs.tracking import Keys
 from spark_integration.workers import map_in_workers
+
+_THREADS = 2
+_ACKED_AT_ONCE = 16
+"""Portions that are acked before the final events are read."""
 
 
 class MessagesInRun:
@@ -111,7 +117,7 @@ class MessagesInRun:
             known=self._spout.known_before(),
             **self._told,
         )
-        frame = self._messages.keys_and_ids()
+        frame = self._messages.keys_and_ids() if len(books.known_keys) else self._messages.ids()
         told = map_in_workers(frame, MakePending(books), ROWS_SCHEMA, name="pending").collect()
         # First: an attempt that Spark has forgotten may still run, and must not change what is read here.
         self._progress.rename(self._run)
@@ -160,14 +166,19 @@ class MessagesInRun:
         """Acks everything. What has failed stays failed."""
         if self._progress.stored_name() != self._run:
             raise _lost(self.name)
-        for one in self._portions:
-            roots = self._without_failed(self._progress.roots_of(one.first, one.rows))
-            acks = self._acker.ack(roots, own_edges(roots), token=token)
-            self._acked += acks.completed
-            # What is acked is complete. If not, the store keeps the ack vals for an init that it has lost.
-            if acks.applied != acks.completed or acks.duplicates:
-                raise _lost(self.name)
-            self._tally.read()
+        with ThreadPoolExecutor(_THREADS) as threads:  # one prepares what it sends while the server works for the other
+            for begin in range(0, len(self._portions), _ACKED_AT_ONCE):
+                some = self._portions[begin : begin + _ACKED_AT_ONCE]
+                for acks in threads.map(self._ack, some, [token] * len(some)):
+                    self._acked += acks.completed
+                    # What is acked is complete. If not, the store keeps the ack vals for an init that it has lost.
+                    if acks.applied != acks.completed or acks.duplicates:
+                        raise _lost(self.name)
+                self._tally.read()
+
+    def _ack(self, one: PartitionProgress, token: str) -> Acks:
+        roots = self._without_failed(self._progress.roots_of(one.first, one.rows))
+        return self._acker.ack(roots, own_edges(roots), token=token)
 
     def _without_failed(self, roots: U64Array) -> U64Array:
         """A server may forget that roots have failed: an ack must not complete them then. They time out."""

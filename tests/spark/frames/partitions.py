@@ -51,6 +51,9 @@ class Frame(MessageFrame):
     def keys_and_ids(self) -> Any:
         return self.partitions  # type: ignore[attr-defined]
 
+    def ids(self) -> Any:
+        return self.partitions  # type: ignore[attr-defined]
+
     def keys_of(self, ids: Iterable[MessageId]) -> dict[int, MessageId]:
         return {key_of(one): one for one in ids if isinstance(one, int)}
 

@@ -16,6 +16,7 @@ from redis_acker import Acker, Anchors, RetryPolicy, new_edges
 from redis_acker.store.progress import RunProgress
 from redis_acker.store.run_records import Place, RunAbout, field_of
 from spark_integration import BadFrame, JobFailed, Outcomes, Summary, TrackedFrame, track
+from spark_integration.runs.keeping import GC_THRESHOLD
 from tests.spark.frames.books import books
 from tests.spark.frames.conftest import MakeFrame
 
@@ -96,6 +97,21 @@ def test_what_was_done_is_not_done_again(between: DataFrame, acker: Acker, tmp_p
     take(between, acker).repartition(2).sink(note)
     lines = Path(done).read_text().split("\n")[:-1]
     assert sorted(lines) == sorted(f"{number} {part}" for number in range(20) for part in range(3))
+
+
+def test_workers_collect_garbage_rarely_while_they_work_on_deliveries(
+    between: DataFrame, acker: Acker, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+
+    def look(batch: pa.RecordBatch) -> None:
+        import gc
+
+        with open(seen, "a") as file:
+            file.write(f"{gc.get_threshold()[0]}\n")
+
+    take(between, acker).sink(look)
+    assert {*seen.read_text().split()} == {str(GC_THRESHOLD)}
 
 
 def test_a_row_that_raises_fails_its_message_at_once_and_no_other(between: DataFrame, acker: Acker, sink: Sink) -> None:
