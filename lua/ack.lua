@@ -8,7 +8,7 @@
 -- ARGV[5]  restart  '1': ack vals restart the clock of their roots
 -- ARGV[6]  sparse   bytes: block(8) count(2) then count times index(2) ack_val(8); repeated
 -- ARGV[7]  dense    block(8) count(2) of roots touched
--- ARGV[8]  ..       ack vals, 8 bytes for each root from index 0 on; 7 and 8 repeated
+-- ARGV[8]  ..       ack vals, 8 bytes for each root from index 0 on, or 8 for all that are touched; 7 and 8 repeated
 -- Returns  applied, completed, late, duplicates: counts of ack vals, and of roots for completed; error EARLY, full
 -- Emits    one entry per spout to its completion stream
 
@@ -39,7 +39,7 @@ local function ack_initialised(i, record, bucket)
   if words[i] then
     zeros, touched, strays = apply_pairs(record, words[i])
   else
-    zeros, touched, strays = apply_vector(record, vectors[i], restart)
+    zeros, touched, strays = apply_vector(record, vectors[i], math.max(amounts[i], #vectors[i] / 8), restart)
   end
   if restart and #touched > 0 then
     restart_clock(record, touched, tick)
@@ -53,7 +53,7 @@ local function ack_initialised(i, record, bucket)
 end
 
 for i = 1, #blocks do
-  local record, bucket = records[i] or new_record(0, ''), bucket_of[i] or NURSERY
+  local record, bucket = records[i] or new_record(0, '', 0), bucket_of[i] or NURSERY
   if gone[i] then
     late = late + amounts[i]
   elseif seen(record, token) then
@@ -63,7 +63,7 @@ for i = 1, #blocks do
     if has(record, INITIALISED) then
       strays = ack_initialised(i, record, bucket)
     else
-      strays = words[i] and keep_words(record, words[i]) or keep_vector(record, vectors[i])
+      strays = words[i] and keep_words(record, words[i]) or keep_vector(record, each_val(vectors[i], amounts[i]))
       if strays < amounts[i] then bucket = refresh_orphan(blocks[i], record, bucket) end
     end
     if has(record, INITIALISED) or strays < amounts[i] then settle(blocks[i], record, bucket, true) end

@@ -30,14 +30,14 @@ end
 
 for i = 1, #blocks do
   local edges, ack_vals, vector = args[4 * i + 2], args[4 * i + 3], args[4 * i + 4]
-  local record, bucket = records[i] or new_record(0, ''), bucket_of[i] or NURSERY
+  local record, bucket = records[i] or new_record(0, '', 0), bucket_of[i] or NURSERY
   local known = acked_before(record.tokens, edges)
   local is_whole = has(record, INITIALISED) and not record.bitmap and not restart and not next(known)
   if gone[i] then
     late = late + #edges / 12
   elseif is_whole and vector ~= '' and #vector <= 8 * record.n then
     record.tokens, applied = record.tokens .. edges, applied + #edges / 12
-    finish(blocks[i], record, bucket, (apply_vector(record, vector, false)))
+    finish(blocks[i], record, bucket, (apply_vector(record, vector, #vector / 8, false)))
     settle(blocks[i], record, bucket, true)
   else
     local words, new, strays = sift_edges(record, known, edges, ack_vals)

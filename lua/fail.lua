@@ -20,7 +20,7 @@ local gone = recently_finished(blocks, found)
 
 for i = 1, #blocks do
   local block, bucket = blocks[i], bucket_of[i] or NURSERY
-  local record = found[i] and read_head(found[i]) or new_record(0, '')
+  local record = found[i] and read_head(found[i]) or new_record(0, '', 0)
   if gone[i] then
     late = late + #indexes[i]
   elseif has(record, INITIALISED) then

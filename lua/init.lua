@@ -6,8 +6,8 @@
 -- ARGV[4]  quiet  '1': completions of these roots are counted but not put into the stream
 -- ARGV[5]  echo   '1': completions carry the message ids, as failures always do
 -- ARGV[6]  until  ms since 1970 after which the init comes too late; empty: never
--- ARGV[7]  block  8 bytes
--- ARGV[8]  vals   the ack val of each root, 8 bytes each
+-- ARGV[7]  block  block(8) count(2) of its roots
+-- ARGV[8]  vals   the ack val of each root, 8 bytes each; or 8 bytes for all, if there are more than INLINE
 -- ARGV[9]  ids    packed message ids and attempts (lib/ids.lua), or empty; 7 to 9 repeated
 -- Returns  initialised, completed, failed, duplicates: counts of roots; error LOST if the settings are gone, TOOLATE
 -- Emits    entries to the completion and failure streams for roots that were done before their init
@@ -17,12 +17,16 @@ if args[6] ~= '' and now_ms() > tonumber(args[6]) then
 end
 local flags = INITIALISED + (args[4] == '1' and QUIET or 0) + (args[5] == '1' and ECHO or 0)
 local initialised, completed, failed, duplicates, late = 0, 0, 0, 0, 0
-local blocks = {}
-for i = 7, #args, 3 do blocks[#blocks + 1] = args[i] end
+local blocks, counts = {}, {}
+for i = 7, #args, 3 do
+  local position = #blocks + 1
+  blocks[position], counts[position] = unpack_bytes('>c8H', args[i])
+end
 
 -- Takes over what an orphan kept. Fails come first: a root that failed and is zero has failed.
 local function adopt(block, record, packed_ids, orphan)
   record.tokens = orphan.tokens
+  record.vals = each_val(record.vals, record.n)
   if orphan.vals ~= '' then record.vals = xor(record.vals, sub(orphan.vals, 1, 8 * record.n)) end
   late = late + count_stray(record, orphan.vals, record.n) + adopt_words(record, orphan.words)
   each_early_fail(orphan.fails, function(cause, indexes)
@@ -43,11 +47,11 @@ end
 
 for i = 1, #blocks do
   local block, new_vals, packed_ids = blocks[i], args[5 + 3 * i], args[6 + 3 * i]
-  local n, orphan = #new_vals / 8, records[i]
+  local n, orphan = counts[i], records[i]
   if gone[i] or (orphan and has(orphan, INITIALISED)) then
     duplicates = duplicates + n
   else
-    local record = new_record(flags + (packed_ids ~= '' and HAS_IDS or 0), new_vals)
+    local record = new_record(flags + (packed_ids ~= '' and HAS_IDS or 0), new_vals, n)
     initialised = initialised + n
     count('initialised:' .. spout_of(block), n)
     if packed_ids ~= '' then count('replayed:' .. spout_of(block), replays_in(packed_ids, n)) end

@@ -1,4 +1,4 @@
--- needs: bytes, shard, clock, lookup, finished, xor, early_acks
+-- needs: bytes, shard, clock, head, lookup, finished, xor, early_acks
 -- Looks one root up. Reads only.
 --
 -- KEYS     as in lib/shard.lua
@@ -14,7 +14,7 @@ local gone = recently_finished({ block }, found)
 local records = load_records({ block }, found, bucket_of)
 local bucket, ack_val, packed_ids = bucket_of[1] or false, '', ''
 if records[1] then
-  ack_val = sub(records[1].vals, 8 * index + 1, 8 * index + 8)
+  ack_val = sub(each_val(records[1].vals, records[1].n), 8 * index + 1, 8 * index + 8)
   if records[1].words ~= '' then ack_val = xor_word(ack_val == '' and ZERO or ack_val, early_word(records[1], index)) end
   packed_ids = call('HGET', keys[IDS + bucket], block) or ''
 end

@@ -1,7 +1,8 @@
 -- exports: INITIALISED, HAS_BITMAP, HAS_TICKS, QUIET, HAS_IDS, ECHO, HAS_FAILS, HAS_WORDS, INLINE, RECORD_BYTES
--- exports: has, read_head, write_head, new_record
+-- exports: has, read_head, write_head, new_record, each_val
 -- needs: bytes, clock
--- The record of one block: a head, and past INLINE roots the ack vals beside it in the vals hash.
+-- The record of one block: a head, and past INLINE roots the ack vals beside it in the vals hash: one for each root, or
+-- a single one that all have in common.
 --
 -- head := flags(1) n(2) birth(5): ms, the low 40 bits
 --         | n ack vals of 8 bytes, only if n <= INLINE
@@ -65,8 +66,12 @@ local function write_head(record)
   return pack('>BHc5', flags, record.n, record.birth) .. inline .. live .. ticks .. early .. record.tokens
 end
 
-local function new_record(flags, vals)
-  local n = #vals / 8
+-- Ack vals of n roots, if there is one for each or a single one that all have in common: one for each.
+local function each_val(vals, n)
+  return #vals < 8 * n and string.rep(vals, n) or vals
+end
+
+local function new_record(flags, vals, n)
   local birth = pack('>I5', now_ms() % 2 ^ 40)
   return { flags = flags, n = n, live = n, birth = birth, vals = vals, fails = '', words = '', tokens = '' }
 end

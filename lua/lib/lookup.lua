@@ -46,7 +46,7 @@ local function load_records(blocks, found, bucket_of)
     local values = call('HMGET', keys[VALS + bucket], unpack(fields[bucket]))
     for i = 1, #list do
       local position = list[i]
-      if values[i] and #values[i] == 8 * records[position].n then
+      if values[i] and (#values[i] == 8 or #values[i] == 8 * records[position].n) then
         records[position].vals = values[i]
       else
         set_aside(blocks[position], bucket)

@@ -36,6 +36,7 @@ _LONE_US = 5.0
 _FIRST_ROOT_US = 8.0  # root 0 alone: most likely of a lone root, but perhaps of a large block
 _BLOCK_US = 8.0
 _ROOT_US = 0.08
+_COMMON_FACTOR = 0.25  # a root of a block with one ack val for all: little to XOR, but what completes may carry its id
 _PAIR_US = 1.0
 _RESTART_FACTOR = 10
 
@@ -121,7 +122,7 @@ def ack_batches(
 ) -> Iterator[Batch]:
     """The calls that bring folded ack vals to their shards. restart: they restart clocks, which costs more."""
     batches = Batches()
-    root_us = _ROOT_US * _RESTART_FACTOR if restart else _ROOT_US
+    factor = _RESTART_FACTOR if restart else 1
     data = pack_ack_vals(ack_vals)
     pairs = b""
     for span in spans(roots, shards):
@@ -131,8 +132,9 @@ def ack_batches(
             batches.of(span).sparse += (span.packed(), span.part(pairs, PAIR_BYTES))
             yield from batches.charge(span, _touch_us(span, count, block_size))
         else:
-            batches.of(span).dense += (span.packed(), _dense(span, roots, ack_vals, data))
-            yield from batches.charge(span, _BLOCK_US + span.size * root_us)
+            packed_vals = _dense(span, roots, ack_vals, data)
+            batches.of(span).dense += (span.packed(), packed_vals)
+            yield from batches.charge(span, _BLOCK_US + _vals_us(span, packed_vals) * factor)
     yield from batches.rest()
 
 
@@ -164,7 +166,7 @@ def extend_batches(roots: U64Array, shards: int, block_size: int) -> Iterator[Ba
 def init_batches(
     roots: U64Array, ack_vals: U64Array, shards: int, ids: CheckedIds | None, attempts: int | NDArray[np.uint16]
 ) -> Iterator[Batch]:
-    """The calls that initialise whole blocks: block, ack vals, packed ids."""
+    """The calls that initialise whole blocks: block and count of its roots, ack vals, packed ids."""
     batches = Batches()
     data = pack_ack_vals(ack_vals)
     for span in spans(roots, shards):
@@ -172,9 +174,10 @@ def init_batches(
         packed_ids = pack_ids(
             None if ids is None else ids[block], attempts if isinstance(attempts, int) else attempts[block]
         )
-        batches.of(span).dense += (pack_block(span.block), span.part(data, ACK_VAL_BYTES), packed_ids)
+        packed_vals = _dense(span, roots, ack_vals, data)
+        batches.of(span).dense += (span.packed(), packed_vals, packed_ids)
         block_us = _LONE_US if span.size == 1 else _BLOCK_US
-        yield from batches.charge(span, block_us + span.size * _ROOT_US + len(packed_ids) * _ROOT_US / 8)
+        yield from batches.charge(span, block_us + _vals_us(span, packed_vals) + len(packed_ids) * _ROOT_US / 8)
     yield from batches.rest()
 
 
@@ -203,9 +206,18 @@ def _touch_us(span: Span, count: int, block_size: int) -> float:
     return _FIRST_ROOT_US if span.size == 1 else _BLOCK_US + block_size * _ROOT_US + count * _PAIR_US
 
 
+def _vals_us(span: Span, packed: bytes) -> float:
+    is_common = len(packed) < ACK_VAL_BYTES * span.size
+    return span.size * _ROOT_US * (_COMMON_FACTOR if is_common else 1)
+
+
 def _dense(span: Span, roots: U64Array, ack_vals: U64Array, data: bytes) -> bytes:
+    """An ack val for each root from index 0 on; or, if that is the same for all of a large block, that one."""
     if span.end - span.start == span.size:
-        return span.part(data, ACK_VAL_BYTES)
+        own = span.part(data, ACK_VAL_BYTES)
+        first = own[:ACK_VAL_BYTES]
+        is_common = span.size > _ALWAYS_SPARSE and own.startswith(first, ACK_VAL_BYTES) and own == first * span.size
+        return first if is_common else own
     vector = np.zeros(span.size, dtype=np.uint64)
     vector[indexes_of(roots[span.start : span.end]).astype(np.int64)] = ack_vals[span.start : span.end]
     return pack_ack_vals(vector)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from redis_acker.store.ids import Token, U64Array
+from redis_acker.store.ids import Token, U64Array, blocks_of
 from redis_acker.store.run_records import Place
 from spark_integration.runs.tracking import COLUMN, Keys
 
@@ -80,8 +80,9 @@ def token_of(run: str, partition: str, rows: int) -> Token:
 
 
 def own_edges(roots: U64Array) -> U64Array:
-    """The edge of each root, made of the root itself: whoever knows which roots there are can ack them."""
-    mixed = roots * _ODD
+    """The edge of each root, made of its block: whoever knows which roots there are can ack them. Roots of a block have
+    theirs in common, so that the store keeps one."""
+    mixed = blocks_of(roots) * _ODD
     mixed ^= mixed >> np.uint64(32)
     return np.where(mixed == 0, np.uint64(1), mixed)
 

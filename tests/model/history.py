@@ -103,7 +103,8 @@ class History(Pair):
         roots = self.acker.allocate(spout, count).tolist()
         self.spouts[self.acker.spout_number(spout)] = spout
         for number, size in Counter(root >> INDEX_BITS for root in roots).items():
-            self.known.append(Known(number, tuple(values.ack_val(random) for _ in range(size))))
+            common, have_one = values.ack_val(random), random.random() < 0.4
+            self.known.append(Known(number, tuple(common if have_one else values.ack_val(random) for _ in range(size))))
 
     def init(self, random: Random) -> None:
         chosen = sorted((one for one in self.pick(random) if not self.is_forgotten(one)), key=lambda one: one.number)
@@ -135,12 +136,13 @@ class History(Pair):
 
     def ack(self, random: Random) -> None:
         which = random.choice(("all", "all", "one", "few", "half", "stray"))
-        how = random.choice(("finish", "finish", "finish", "one bit off", "any"))
+        how = random.choice(("finish", "finish", "finish", "one bit off", "any", "alike"))
+        common = values.ack_val(random)
         kind = random.choice(("own", "own", "named", "counted", "counted", "used"))
         pairs: list[tuple[int, int]] = []
         for block in self.pick(random):
             for index in self.indexes(block, which, random):
-                ack_val = self.ack_val(block, index, how, random)
+                ack_val = common if how == "alike" else self.ack_val(block, index, how, random)
                 part = values.ack_val(random)
                 # In two parts now and then, for the acker to fold.
                 pairs += [(block.root(index), one) for one in ((part, part ^ ack_val) if part & 3 == 0 else (ack_val,))]

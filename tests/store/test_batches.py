@@ -20,7 +20,7 @@ from redis_acker.store.batches import (
     spans,
 )
 from redis_acker.store.ids import U64Array, as_u64, blocks_of, indexes_of, make_roots, shards_of, spout_of
-from redis_acker.store.packed import pack_block, pack_count, pack_ids
+from redis_acker.store.packed import pack_ack_vals, pack_block, pack_count, pack_ids
 
 quick = settings(max_examples=60, deadline=None)
 
@@ -152,16 +152,16 @@ def test_whole_blocks_are_extended_by_their_names_alone() -> None:
 def test_every_block_is_in_one_init_of_its_shard(sizes: list[int], shards: int) -> None:
     roots = np.concatenate([make_roots(1, i, size, 1024) for i, size in enumerate(sizes)] or [make_roots(1, 0, 0, 1)])
     ack_vals = np.arange(1, len(roots) + 1, dtype=np.uint64)
-    seen: list[tuple[int, bytes, bytes]] = []
+    seen: list[tuple[bytes, bytes, bytes]] = []
     for batch in init_batches(roots, ack_vals, shards, np.arange(len(roots)), 7):
         for block, vector, ids in zip(batch.dense[::3], batch.dense[1::3], batch.dense[2::3], strict=True):
-            number = int.from_bytes(block, "big")
+            number = int.from_bytes(block[:8], "big")
             assert int(shards_of(as_u64(number, "block"), shards)[0]) == batch.shard
-            seen.append((number, vector, ids))
+            seen.append((block, vector, ids))
     expected, start = [], 0
     for i, size in enumerate(sizes):
         vector = ack_vals[start : start + size].astype("<u8").tobytes()
-        expected.append((1 << 52 | i << 10, vector, pack_ids(np.arange(start, start + size), 7)))
+        expected.append((pack_count(1 << 52 | i << 10, size), vector, pack_ids(np.arange(start, start + size), 7)))
         start += size
     assert sorted(seen) == expected
 
@@ -184,6 +184,31 @@ def test_a_block_goes_dense_when_enough_of_its_roots_are_touched(touched: int, h
     [batch] = ack_batches(roots, roots, 1, 1024)
     assert (bool(batch.dense), bool(batch.sparse)) == (dense, not dense)
     assert sorted(unpack_batch(batch)) == [(root, root) for root in roots.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("vals", "packed"),
+    [
+        ([7] * 9, pack_ack_vals(as_u64([7], "one"))),
+        ([7] * 8 + [8], None),
+        ([8] + [7] * 8, None),
+        ([7, 8] + [7] * 7, None),
+    ],
+)
+def test_one_ack_val_goes_for_all_roots_of_a_block_if_they_have_it_in_common(
+    vals: list[int], packed: bytes | None
+) -> None:
+    """Not for a few roots, or if the block has others before or between them."""
+    roots, ack_vals = make_roots(1, 0, 9, 1024), as_u64(vals, "vals")
+    each = pack_ack_vals(ack_vals)
+    [acks] = ack_batches(roots, ack_vals, 1, 1024)
+    [init] = init_batches(roots, ack_vals, 1, None, 1)
+    [with_gap] = ack_batches(roots + np.uint64(1), ack_vals, 1, 1024)
+    [few] = init_batches(roots[:8], ack_vals[:8], 1, None, 1)
+
+    assert acks.dense[1] == init.dense[1] == (packed or each)
+    assert with_gap.dense[1] == bytes(8) + each
+    assert few.dense[1] == each[:64]
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 9, 100, 500, 1024])
