@@ -55,7 +55,7 @@ class Item:
 
     block: int
     birth: int
-    indexes: list[int]
+    indexes: Sequence[int]
     packed_ids: bytes
 
 
@@ -82,7 +82,7 @@ def _items(data: bytes) -> Iterator[Item]:
             raise Unreadable(f"{count} roots of kind {kind} are not of one block")
         at += _ITEM_BYTES
         if kind == _ALL:
-            indexes = list(range(count))
+            indexes: Sequence[int] = range(count)
         elif kind == _LIST:
             indexes = list(unpack_from(f">{count}H", data, at))
             at += 2 * count
@@ -92,7 +92,7 @@ def _items(data: bytes) -> Iterator[Item]:
         (size,) = unpack_from(">I", data, at)
         packed_ids = data[at + 4 : at + 4 + size]
         at += 4 + size
-        if at > len(data) or max(indexes, default=0) >= MAX_BLOCK_SIZE:
+        if at > len(data) or (kind != _ALL and max(indexes, default=0) >= MAX_BLOCK_SIZE):
             raise Unreadable("an item is cut off, or has roots that no block has")
         check_ids(packed_ids, len(indexes))
         yield Item(block, int.from_bytes(birth, "big"), indexes, packed_ids)

@@ -119,6 +119,13 @@ class FinalEvents:
         return self._ids[0]
 
     @property
+    def known_ids(self) -> list[MessageId]:
+        """The message ids of those roots that have one here. Costs nothing if there are none."""
+        if not any(item.packed_ids for item in self.items):
+            return []
+        return [one for one in self.message_ids if one is not None]
+
+    @property
     def attempts(self) -> list[int]:
         return self._ids[1]
 

@@ -47,7 +47,7 @@ class Outcomes:
         while events := self._reader.read():
             self._events += events
         self._spout.note_failures()
-        self.completed = [one for event in self._events for one in event.message_ids if one is not None]
+        self.completed = [one for event in self._events for one in event.known_ids]
         self.dead = list(self._spout.dead_ids())
         self._over = {*self.completed, *self.dead}
         self._due_ms = self._spout.due_before()

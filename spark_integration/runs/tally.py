@@ -49,7 +49,7 @@ class Tally:
                     handled: list[Completion] = []
                     try:
                         for event in events:
-                            if known := [one for one in event.message_ids if one is not None]:
+                            if known := event.known_ids:
                                 self._spout.completed(known)
                                 for one in known:
                                     self.failures.pop(one, None)

@@ -227,7 +227,7 @@ def test_items_that_lua_writes_are_read_by_python(lua: Lua) -> None:
         expected.append(part or block.live)
     items = list(read_items(written))
     assert [(item.block, item.birth) for item in items] == [(block.number, block.birth) for block in blocks]
-    assert [item.indexes for item in items] == expected
+    assert [list(item.indexes) for item in items] == expected
     for item, block in zip(items, blocks, strict=True):
         of_roots = [block.ids[i] for i in item.indexes], [block.attempts[i] for i in item.indexes]
         assert unpack_ids(item.packed_ids, item.indexes) == of_roots
