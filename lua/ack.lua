@@ -1,4 +1,4 @@
--- needs: bytes, shard, batch, clock, lookup, finished, head, tokens, ack_vals, early_acks, events, settle, changes
+-- needs: bytes, shard, batch, clock, lookup, finished, head, tokens, ack_vals, early_acks, settle, changes, acks
 -- Applies one batch of ack vals, folded per root, to the blocks of one shard; roots that reach zero are complete.
 -- A block without a record gets an orphan that keeps the ack vals for its init; those of roots that it cannot have are
 -- late.
@@ -21,7 +21,7 @@ for i = 7, #args, 2 do
   blocks[position], amounts[position] = unpack_bytes('>c8H', args[i])
   vectors[position] = args[i + 1]
 end
-local applied, completed, late, duplicates = 0, 0, 0, 0
+local applied, late, duplicates = 0, 0, 0
 
 local found, bucket_of = locate(blocks)
 local records = load_records(blocks, found, bucket_of)
@@ -45,10 +45,7 @@ local function ack_initialised(i, record, bucket)
     restart_clock(record, touched, tick)
     note_newest()
   end
-  if not zeros or #zeros > 0 then
-    completed = completed + (zeros and #zeros or record.live)
-    complete(blocks[i], record, zeros, has(record, ECHO) and call('HGET', keys[IDS + bucket], blocks[i]) or '')
-  end
+  complete_zeros(blocks[i], record, bucket, zeros)
   return strays
 end
 
@@ -71,10 +68,4 @@ for i = 1, #blocks do
   end
 end
 
-count('acked', applied)
-count('late', late)
-count('duplicates', duplicates)
-local refusal = early_refusal()
-if refusal then return refusal end
-flush()
-return { applied, completed, late, duplicates }
+return reply_to_acks(applied, late, duplicates)

@@ -1,4 +1,4 @@
--- needs: shard, clock, lookup, finished, head, early_acks, edges, ack_vals, events, settle, changes
+-- needs: shard, clock, lookup, finished, head, early_acks, edges, ack_vals, settle, changes, acks
 -- Acks deliveries one by one, each known by its edge: one that was acked before, by whoever and in whatever batch, is
 -- left alone. Roots that reach zero are complete. A block without a record gets an orphan, as in ack.lua.
 --
@@ -13,7 +13,7 @@
 
 local restart = args[4] == '1'
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
-local blocks, applied, completed, late, duplicates = {}, 0, 0, 0, 0
+local blocks, applied, late, duplicates = {}, 0, 0, 0
 for i = 5, #args, 4 do blocks[#blocks + 1] = args[i] end
 
 local found, bucket_of = locate(blocks)
@@ -21,12 +21,6 @@ local records = load_records(blocks, found, bucket_of)
 local gone = recently_finished(blocks, found)
 for bucket = NURSERY, EXPIRED do call('HLEN', keys[IDS + bucket]) end -- refuse before scratch keys are in use
 local tick = restart and current_tick()
-
-local function finish(block, record, bucket, zeros)
-  if zeros and #zeros == 0 then return end
-  completed = completed + (zeros and #zeros or record.live)
-  complete(block, record, zeros, has(record, ECHO) and call('HGET', keys[IDS + bucket], block) or '')
-end
 
 for i = 1, #blocks do
   local edges, ack_vals, vector = args[4 * i + 2], args[4 * i + 3], args[4 * i + 4]
@@ -37,7 +31,7 @@ for i = 1, #blocks do
     late = late + #edges / 12
   elseif is_whole and vector ~= '' and #vector <= 8 * record.n then
     record.tokens, applied = record.tokens .. edges, applied + #edges / 12
-    finish(blocks[i], record, bucket, (apply_vector(record, vector, #vector / 8, false)))
+    complete_zeros(blocks[i], record, bucket, (apply_vector(record, vector, #vector / 8, false)))
     settle(blocks[i], record, bucket, true)
   else
     local words, new, strays = sift_edges(record, known, edges, ack_vals)
@@ -49,7 +43,7 @@ for i = 1, #blocks do
         restart_clock(record, touched, tick)
         note_newest()
       end
-      finish(blocks[i], record, bucket, zeros)
+      complete_zeros(blocks[i], record, bucket, zeros)
       settle(blocks[i], record, bucket, true)
     elseif #new > 0 then
       keep_words(record, words)
@@ -58,10 +52,4 @@ for i = 1, #blocks do
   end
 end
 
-count('acked', applied)
-count('late', late)
-count('duplicates', duplicates)
-local refusal = early_refusal()
-if refusal then return refusal end
-flush()
-return { applied, completed, late, duplicates }
+return reply_to_acks(applied, late, duplicates)
