@@ -4,12 +4,14 @@ import logging
 import secrets
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.logger import PySparkLogger
 
 from tests.backends import BACKENDS, Backend, Keeper, Servers, make_backend
 from tests.clock import Clock
+from tests.servers import EVERY_WRITE_TO_DISK, Server, start_server
 from tests.unprintable import StrictHandler
 
 
@@ -27,6 +29,24 @@ def servers() -> Iterator[Servers]:
     pool = Servers()
     yield pool
     pool.stop()
+
+
+@pytest.fixture
+def url(servers: Servers) -> str:
+    """Of a server that tests share."""
+    return servers.get("redis-7.0").url
+
+
+@pytest.fixture
+def client(servers: Servers) -> Any:
+    """Of the same server."""
+    return servers.client("redis-7.0")
+
+
+@pytest.fixture
+def durable_server(keeper: Keeper) -> Server:
+    """One of the test's own, which has written to disk whatever it has answered: it may be killed and restarted."""
+    return keeper.keep(start_server("redis-7.0", *EVERY_WRITE_TO_DISK))
 
 
 @pytest.fixture

@@ -40,6 +40,9 @@ CLUSTER_SLOTS = 16_384
 #: No automatic snapshots; a test that wants persistence asks for it.
 COMMON_ARGS = ("--bind", HOST, "--save", "")
 
+#: Whatever the server has answered survives its death.
+EVERY_WRITE_TO_DISK = ("--appendonly", "yes", "--appendfsync", "always")
+
 
 class ServerEnded(RuntimeError):
     """Raised when a server ends instead of answering."""

@@ -15,7 +15,7 @@ from tests import binaries
 from tests.backends import Backend
 from tests.proxy import CuttingProxy
 from tests.sentinels import start_sentinel
-from tests.servers import start_cluster, start_server, start_tls_server, start_unix_server
+from tests.servers import EVERY_WRITE_TO_DISK, start_cluster, start_server, start_tls_server, start_unix_server
 from tests.waiting import wait_until
 
 
@@ -40,8 +40,10 @@ def test_each_kind_of_server_answers_with_its_version(kind: str, field: str, ver
 
 
 def test_a_killed_server_keeps_its_port_and_what_it_has_written(tmp_path: Path) -> None:
-    args = ("--appendonly", "yes", "--appendfsync", "always")
-    with stopping(start_server("redis-7.0", *args, directory=tmp_path)) as server, server.client() as client:
+    with (
+        stopping(start_server("redis-7.0", *EVERY_WRITE_TO_DISK, directory=tmp_path)) as server,
+        server.client() as client,
+    ):
         client.set("k", "v")
         port, pid = server.port, server.pid
         server.kill()

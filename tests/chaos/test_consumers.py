@@ -10,23 +10,16 @@ from redis_acker import Acker, Completion, new_edges
 from redis_acker.store.ids import U64Array
 from redis_acker.store.shards import GROUP
 from redis_acker.store.streams import EventReader
-from tests.backends import Keeper, Servers
+from tests.backends import Keeper
 from tests.chaos.workers import Process, hold_outcomes
 from tests.servers import Server
-from tests.store.connect.ledger import ONE_SERVER_KINDS, SPOUT, sorted_roots
+from tests.store.connect.ledger import SPOUT, sorted_roots
 from tests.waiting import wait_until
 
 ENTRIES = 250
 """More than one read takes."""
 
 NEVER_MS = 3_600_000
-
-
-@pytest.fixture(params=ONE_SERVER_KINDS)
-def server(request: pytest.FixtureRequest, servers: Servers) -> Server:
-    found = servers.get(request.param)
-    assert isinstance(found, Server)
-    return found
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import pytest
 from redis_acker import Acker, Rotator, new_edges
 from tests.backends import Keeper
 from tests.clock import Clock
-from tests.servers import HOST, Server, start_server
+from tests.servers import EVERY_WRITE_TO_DISK, HOST, Server, start_server
 from tests.store.connect.ledger import ONE_SERVER_KINDS, SPOUT, TICK_MS, keyspace, run_every_operation, start_roots
 from tests.waiting import wait_until
 
 
 @pytest.fixture(params=ONE_SERVER_KINDS)
 def master(request: pytest.FixtureRequest, keeper: Keeper, tmp_path: Path) -> Server:
-    config = ("--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0")
+    config = (*EVERY_WRITE_TO_DISK, "--repl-diskless-sync-delay", "0")
     return keeper.keep(start_server(request.param, *config, directory=tmp_path))
 
 

@@ -14,7 +14,7 @@ from redis_acker.errors import SettingsMismatch
 from redis_acker.store.ids import U64Array
 from tests.backends import Keeper
 from tests.clock import Clock
-from tests.servers import Server, start_server
+from tests.servers import EVERY_WRITE_TO_DISK, Server, start_server
 from tests.store.connect.ledger import (
     ONE_SERVER_KINDS,
     SPOUT,
@@ -27,8 +27,6 @@ from tests.store.connect.ledger import (
     start_roots,
 )
 from tests.waiting import wait_until
-
-EVERY_WRITE_TO_DISK = ("--appendonly", "yes", "--appendfsync", "always")
 
 
 @pytest.fixture(params=ONE_SERVER_KINDS)

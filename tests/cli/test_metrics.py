@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,18 +17,10 @@ from tests.cli.acting_commands.test_rotate import Log
 from tests.cli.looking import Market
 from tests.cli.runs import SCRIPT, killed_by_an_error, redis_acker
 from tests.metrics.scraping import Scrape
-from tests.servers import Server, start_server
+from tests.servers import Server
 from tests.waiting import wait_until
 
 PASSWORD = "hunter2-very-secret"
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server with a password, that may be killed."""
-    found = start_server("redis-7.0", "--appendonly", "yes", "--appendfsync", "always")
-    yield found
-    found.stop()
 
 
 def url_in(log: Log) -> str:
@@ -62,19 +53,19 @@ def test_what_people_and_programs_see_elsewhere_is_the_same(market: Market) -> N
     assert document["components"] == [{"component": "split", "failed": 2}]
 
 
-def test_a_server_that_is_down_at_first_is_waited_for_and_its_password_is_not_logged(server: Server) -> None:
-    with server.client() as client:
+def test_a_server_that_is_down_at_first_is_waited_for_and_its_password_is_not_logged(durable_server: Server) -> None:
+    with durable_server.client() as client:
         client.config_set("requirepass", PASSWORD)
-    url = server.url.replace("redis://", f"redis://:{PASSWORD}@")
+    url = durable_server.url.replace("redis://", f"redis://:{PASSWORD}@")
     shop = Shop(url, "shop")
     shop.acker.init(shop.acker.allocate("orders", 5), new_edges(5))
-    server.kill()
+    durable_server.kill()
     with shop.started("metrics", "--port", "0", "--json") as process:
         log = Log(process.stderr)
         served = url_in(log)
         assert Scrape.of(served).total("up") == 0
-        server.restart()  # without the password: that it is refused is an answer too
-        with server.client() as client:
+        durable_server.restart()  # without the password: that it is refused is an answer too
+        with durable_server.client() as client:
             client.config_set("requirepass", PASSWORD)
         wait_until(lambda: Scrape.of(served).total("up") == 1, 30)
         assert Scrape.of(served).total("pending") == 5
@@ -113,12 +104,12 @@ def test_without_the_extra_it_says_how_to_install_it() -> None:
     assert len(ran.stderr.splitlines()) == 1
 
 
-def test_the_inspector_may_read_every_metric(server: Server) -> None:
-    with Acker(server.url, namespace="shop") as acker, server.client() as client:
+def test_the_inspector_may_read_every_metric(durable_server: Server) -> None:
+    with Acker(durable_server.url, namespace="shop") as acker, durable_server.client() as client:
         acker.init(acker.allocate("orders", 5), new_edges(5))
         rules = redis_acker("acl", "--namespace", "shop", "--role", "inspector", "--json").stdout
         client.execute_command("ACL", "SETUSER", "looker", *json.loads(rules)["rules"], ">pw")
         whole = Scrape.direct(acker).names()
-    with Acker(server.url.replace("redis://", "redis://looker:pw@"), namespace="shop", create=False) as looker:
+    with Acker(durable_server.url.replace("redis://", "redis://looker:pw@"), namespace="shop", create=False) as looker:
         assert Scrape.direct(looker).names() == whole
     assert "redis_acker_server_script_seconds_bucket" in whole

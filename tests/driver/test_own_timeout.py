@@ -205,7 +205,8 @@ def test_what_the_store_lost_while_a_component_has_it_names_that(new_world: NewW
     assert attempt.error == f"the store has lost it: no final event for {OWN_TIMEOUT_MS} ms; it is there"
 
 
-def test_a_timeout_of_what_an_earlier_driver_emitted_is_no_attempt(new_world: NewWorld) -> None:
+def two_drivers(new_world: NewWorld) -> tuple[World, SpoutDriver]:
+    """The second driver, after the first has emitted a message that has one attempt."""
     world = new_world({1: "complete"})
     world.policy = RetryPolicy(max_attempts=1)
     first = world.new_driver()
@@ -215,6 +216,11 @@ def test_a_timeout_of_what_an_earlier_driver_emitted_is_no_attempt(new_world: Ne
     second = world.new_driver()
     second.open()
     second.step()
+    return world, second
+
+
+def test_a_timeout_of_what_an_earlier_driver_emitted_is_no_attempt(new_world: NewWorld) -> None:
+    world, second = two_drivers(new_world)
     for _ in range(3):
         world.pass_time(TICK_MS)
     world.queue.clear()
@@ -225,15 +231,7 @@ def test_a_timeout_of_what_an_earlier_driver_emitted_is_no_attempt(new_world: Ne
 
 
 def test_what_the_store_has_lost_of_an_earlier_driver_is_no_attempt(new_world: NewWorld) -> None:
-    world = new_world({1: "complete"})
-    world.policy = RetryPolicy(max_attempts=1)
-    first = world.new_driver()
-    first.open()
-    first.step()
-    first.close()
-    second = world.new_driver()
-    second.open()
-    second.step()
+    world, second = two_drivers(new_world)
     lose_roots(world)
     world.queue.clear()
     world.live(second)

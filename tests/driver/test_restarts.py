@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from redis_acker import Acker, Anchors, RetryPolicy, Rotator, SpoutDriver
+from redis_acker import Acker, Anchors, DeadLetter, RetryPolicy, Rotator, SpoutDriver
 from redis_acker.errors import AckerError
 from redis_acker.retries.dead_letters import DeadLetters
 from tests.driver.source import Disk, DurableSpout
@@ -84,13 +84,6 @@ class Run:
         self.acker.close()
 
 
-@pytest.fixture
-def durable_server() -> Iterator[Server]:
-    server = start_server("redis-7.0", "--appendonly", "yes", "--appendfsync", "always")
-    yield server
-    server.stop()
-
-
 def test_a_server_that_comes_back_with_its_data_costs_nothing_but_time(
     durable_server: Server, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,6 +138,17 @@ def test_of_two_contradictory_events_after_lost_writes_the_second_is_ignored(nam
     assert (counters.acked, counters.failed, letters) == (MESSAGES, 0, [])
 
 
+def finish_after_a_restart(run: Run, server: Server) -> list[DeadLetter]:
+    """Its task has lost what it had. Returns what is dead at the end."""
+    run.task.forget()
+    server.restart()
+    run.finish()
+    letters = list(DeadLetters(run.acker))
+    run.stop()
+    server.stop()
+    return letters
+
+
 def test_what_times_out_because_acks_were_lost_with_the_last_writes_is_no_attempt(
     namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -155,12 +159,7 @@ def test_what_times_out_because_acks_were_lost_with_the_last_writes_is_no_attemp
     wait_until(lambda: len(run.task.seen) == MESSAGES)
     with server.client() as client:
         client.save()
-    run.task.forget()
-    server.restart()
-    run.finish()
-    letters = list(DeadLetters(run.acker))
-    run.stop()
-    server.stop()
+    letters = finish_after_a_restart(run, server)
     assert letters == []
     assert run.disk.settled == dict.fromkeys(range(MESSAGES), "acked")
     assert run.disk.mistakes == []
@@ -176,12 +175,7 @@ def test_what_the_store_has_lost_with_its_server_is_no_attempt(namespace: str, k
         with server.client() as client:
             client.delete(*client.scan_iter(match="*}:heads:*"))
             client.save()
-    run.task.forget()
-    server.restart()
-    run.finish()
-    letters = list(DeadLetters(run.acker))
-    run.stop()
-    server.stop()
+    letters = finish_after_a_restart(run, server)
     assert letters == []
     assert run.disk.settled == dict.fromkeys(range(MESSAGES), "acked")
     assert sorted(run.task.seen) == sorted([*range(MESSAGES)] * 2)

@@ -15,21 +15,13 @@ from redis_acker.metrics import exporter
 from redis_acker.metrics.exporter import MOST_CLIENTS, MetricsServer, StoreCollector, serve_metrics
 from redis_acker.views.overview import Overview, read_overview
 from tests.metrics.scraping import Scrape
-from tests.servers import Server, start_server
+from tests.servers import Server
 from tests.waiting import wait_until
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    """A server that may be killed."""
-    found = start_server("redis-7.0", "--appendonly", "yes", "--appendfsync", "always")
-    yield found
-    found.stop()
-
-
-@pytest.fixture
-def acker(server: Server) -> Iterator[Acker]:
-    with Acker(server.url, retry_for_s=0.1) as found:
+def acker(durable_server: Server) -> Iterator[Acker]:
+    with Acker(durable_server.url, retry_for_s=0.1) as found:
         found.init(found.allocate("orders", 10), new_edges(10))
         yield found
 
@@ -59,14 +51,14 @@ def test_scrapes_at_the_same_time_share_one_reading(acker: Acker, monkeypatch: p
 
 
 def test_a_store_that_is_away_is_a_metric_and_comes_back_by_itself(
-    server: Server, acker: Acker, caplog: pytest.LogCaptureFixture
+    durable_server: Server, acker: Acker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="redis_acker.metrics")
     with MetricsServer(StoreCollector(acker, fresh_for_s=0), port=0) as served:
-        server.kill()
+        durable_server.kill()
         away = [Scrape.of(served.url) for _ in range(2)]
         assert [(one.total("up"), one.names()) for one in away] == [(0, {"redis_acker_up"})] * 2
-        server.restart()
+        durable_server.restart()
         wait_until(lambda: Scrape.of(served.url).total("up") == 1)
         assert Scrape.of(served.url).total("pending") == 10
     said = [record.getMessage() for record in caplog.records]
@@ -82,13 +74,13 @@ def test_an_error_of_any_kind_is_a_store_that_cannot_be_read(caplog: pytest.LogC
     assert caplog.messages == ["The store cannot be read: SystemError: bad argument"]
 
 
-def test_a_store_that_comes_later_is_read_then(server: Server, acker: Acker) -> None:
+def test_a_store_that_comes_later_is_read_then(durable_server: Server, acker: Acker) -> None:
     collector = StoreCollector(
-        lambda: Acker(server.url, create=False, retry_for_s=0.1), namespace="default", fresh_for_s=0
+        lambda: Acker(durable_server.url, create=False, retry_for_s=0.1), namespace="default", fresh_for_s=0
     )
-    server.kill()
+    durable_server.kill()
     assert Scrape(collector.collect()).total("up", namespace="default") == 0
-    server.restart()
+    durable_server.restart()
     assert Scrape(collector.collect()).total("pending") == 10
 
 

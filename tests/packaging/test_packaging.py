@@ -18,7 +18,6 @@ import pytest
 
 from redis_acker.store.scripts import script
 from redis_acker.testing import fake
-from tests.backends import Servers
 from tests.binaries import missing
 from tests.lua.headers import libraries, scripts
 
@@ -111,12 +110,6 @@ def python(tmp_path: Path) -> Path:
 
 def site_packages(home: Path) -> Path:
     return Path(sysconfig.get_path("purelib", "venv", {"base": str(home), "platbase": str(home)}))
-
-
-@pytest.fixture
-def url(servers: Servers) -> str:
-    found = servers.get("redis-7.0")
-    return found.url
 
 
 def assert_works(found: dict[str, Any], package: Path, lua: Path) -> None:

@@ -7,12 +7,14 @@ processes of the cluster.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.waiting import wait_until
@@ -59,6 +61,24 @@ def descendants(pid: int) -> list[int]:
         found += children
         left += children
     return found
+
+
+@contextmanager
+def own_driver(module: str, arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A module of the tests as a program: a driver with workers of its own. At the end SIGKILL takes them all."""
+    driver = subprocess.Popen(
+        [sys.executable, "-m", module, json.dumps(arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield driver
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
 
 
 def start_keeper(mark: str, directory: Path) -> subprocess.Popen[bytes]:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from redis_acker import Acker
-from tests.backends import Servers
 from tests.kafka import Kafka
 from tests.rabbitmq import RabbitMq
 from tests.spouts.places import FilePlace, Place, QueuePlace, StreamPlace, TopicPlace
@@ -21,16 +20,6 @@ def rabbitmq() -> Iterator[RabbitMq]:
     broker = RabbitMq()
     yield broker
     broker.stop()
-
-
-@pytest.fixture
-def url(servers: Servers) -> str:
-    return servers.get("redis-7.0").url
-
-
-@pytest.fixture
-def client(servers: Servers) -> Any:
-    return servers.client("redis-7.0")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from redis_acker.errors import BadInput, ServerUnavailable, WrongKeyType
 from redis_acker.spouts.redis_stream import RedisStreamSpout
 from tests.backends import Servers
 from tests.proxy import CuttingProxy
-from tests.servers import start_server
+from tests.servers import EVERY_WRITE_TO_DISK, start_server
 from tests.spouts.kit import Book, Keep, Work, ack, dead_letters, run_until_idle, running
 from tests.spouts.places import StreamPlace
 from tests.waiting import wait_until
@@ -191,7 +191,7 @@ def test_a_lost_ack_is_sent_again(stream_place: StreamPlace, servers: Servers, a
 
 
 def test_the_run_goes_on_when_the_streams_server_comes_back(namespace: str, acker: Acker) -> None:
-    server = start_server("redis-7.0", "--appendonly", "yes", "--appendfsync", "always")
+    server = start_server("redis-7.0", *EVERY_WRITE_TO_DISK)
     place = StreamPlace(server.url, f"{namespace}:stream", server.client())
     place.fill(range(10))
     bolt = Keep(Book())

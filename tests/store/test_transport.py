@@ -21,7 +21,7 @@ from redis_acker.errors import (
 from redis_acker.store.connect import Fleet
 from redis_acker.store.transport import IN_FLIGHT, Command, Transport, _Line, _Trouble, translate
 from tests.backends import Servers
-from tests.servers import Server, start_server
+from tests.servers import EVERY_WRITE_TO_DISK, Server, start_server
 from tests.waiting import wait_until
 
 
@@ -219,7 +219,7 @@ def test_a_pickled_acker_connects_anew_with_the_same_settings(server: Server, na
 
 
 def test_calls_go_on_after_the_server_was_away(namespace: str) -> None:
-    server = start_server("redis-7.0", "--appendonly", "yes", "--appendfsync", "always")
+    server = start_server("redis-7.0", *EVERY_WRITE_TO_DISK)
     try:
         with Acker(server.url, namespace=namespace) as acker:
             roots, edges = acker.allocate("orders", 3), new_edges(3)

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, sync_playwright
 from redis_acker import Acker
 from tests.binaries import require_chromium
 from tests.cli.conftest import market
-from tests.servers import Server, start_server
+from tests.servers import Server
 from tests.ui.serving import Served
 from tests.ui.watched import Open, Watched
 
@@ -28,28 +28,20 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    """A server that may be killed, and whose commands nobody else sends."""
-    found = start_server("redis-7.0", "--appendonly", "yes", "--appendfsync", "always")
-    yield found
-    found.stop()
-
-
-@pytest.fixture
-def acker(server: Server) -> Iterator[Acker]:
-    with Acker(server.url, namespace="shop", timeout_ms=600_000) as found:
+def acker(durable_server: Server) -> Iterator[Acker]:
+    with Acker(durable_server.url, namespace="shop", timeout_ms=600_000) as found:
         yield found
 
 
 @pytest.fixture
-def open_page(browser: Browser, server: Server, acker: Acker) -> Iterator[Open]:
+def open_page(browser: Browser, durable_server: Server, acker: Acker) -> Iterator[Open]:
     """open_page("--allow-actions", ...): the page, served with these options."""
     served: list[Served] = []
     watched: list[Watched] = []
 
     def open_one(*options: str, at: str | None = None, user: str = "", **browsing: Any) -> Watched:
         if at is None:
-            served.append(Served(server.url.replace("redis://", f"redis://{user}"), "shop", *options))
+            served.append(Served(durable_server.url.replace("redis://", f"redis://{user}"), "shop", *options))
         watched.append(Watched(browser, at or served[-1].url, **browsing))
         return watched[-1]
 

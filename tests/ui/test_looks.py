@@ -68,18 +68,18 @@ def test_parts_have_headings_and_buttons_have_names_for_a_screen_reader(open_pag
 
 
 def test_a_store_that_is_away_is_said_and_the_page_comes_back_by_itself(
-    open_page: Open, server: Server, acker: Acker
+    open_page: Open, durable_server: Server, acker: Acker
 ) -> None:
     acker.init(acker.allocate("orders", 7), new_edges(7))
     page = open_page()
     expect(page.tile("pending")).to_have_text("7")
-    server.kill()
+    durable_server.kill()
     banner = page.page.locator('[data-part="banner"]')
     expect(banner).to_contain_text("The store is away since")
     expect(page.page.locator('[data-part="state"]')).to_have_text("store away")
     expect(page.tile("pending")).to_have_text("7")
     expect(page.page.get_by_text("is not known while the store is away")).to_be_visible()
-    server.restart()
+    durable_server.restart()
     expect(page.page.locator('[data-part="state"]')).to_have_text("live")
     expect(banner).to_be_hidden()
     acker.init(acker.allocate("orders", 1), new_edges(1))

@@ -23,12 +23,12 @@ pytestmark = pytest.mark.full
 
 
 def test_numbers_lie_between_two_readings_under_load_and_equal_them_once_quiet(
-    open_page: Open, server: Server, acker: Acker
+    open_page: Open, durable_server: Server, acker: Acker
 ) -> None:
     page, quiet = open_page(), threading.Event()
 
     def stats() -> Any:
-        ran = redis_acker("stats", "--interval", "1ms", "--json", "--url", server.url, "-n", "shop")
+        ran = redis_acker("stats", "--interval", "1ms", "--json", "--url", durable_server.url, "-n", "shop")
         return json.loads(ran.stdout)
 
     def load() -> None:
@@ -64,10 +64,10 @@ def pending_at_least(page: Watched, low: int) -> int:
     return wait_until(lambda: number if (number := page.number("pending") or 0) >= low else 0, 30)
 
 
-def test_ten_pages_cost_the_store_no_more_than_one(open_page: Open, server: Server) -> None:
+def test_ten_pages_cost_the_store_no_more_than_one(open_page: Open, durable_server: Server) -> None:
     first = open_page()
     expect(first.tile("pending")).to_have_text("0")
-    with server.client() as client:
+    with durable_server.client() as client:
 
         def calls_of_readings(count: int) -> dict[str, float]:
             """Commands for each reading, over so many readings: a reading asks for four hashes as a whole."""

@@ -24,8 +24,8 @@ from tests.servers import Server
 from tests.waiting import wait_until
 
 
-def test_a_reading_has_what_happened_since_the_last(server: Server) -> None:
-    with Acker(server.url) as acker:
+def test_a_reading_has_what_happened_since_the_last(durable_server: Server) -> None:
+    with Acker(durable_server.url) as acker:
         poller = Poller(lambda: acker, every_s=0.02).start()
         wait_until(lambda: poller.reading.view)
         roots, edges = acker.allocate("orders", 100), new_edges(100)
@@ -42,11 +42,11 @@ def test_a_reading_has_what_happened_since_the_last(server: Server) -> None:
 
 
 def test_an_error_of_any_kind_is_said_and_the_next_reading_works(
-    server: Server, caplog: pytest.LogCaptureFixture
+    durable_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     trouble: list[Exception] = []
 
-    with Acker(server.url) as acker:
+    with Acker(durable_server.url) as acker:
 
         def open_acker() -> Acker:
             if trouble:
@@ -67,8 +67,8 @@ def test_an_error_of_any_kind_is_said_and_the_next_reading_works(
     ]
 
 
-def test_a_store_that_lost_its_data_is_not_taken_for_a_quiet_one(server: Server) -> None:
-    with Acker(server.url) as acker, server.client() as client:
+def test_a_store_that_lost_its_data_is_not_taken_for_a_quiet_one(durable_server: Server) -> None:
+    with Acker(durable_server.url) as acker, durable_server.client() as client:
         acker.init(acker.allocate("orders", 5), new_edges(5))
         poller = Poller(lambda: acker, every_s=0.02).start()
         wait_until(lambda: poller.reading.view)
@@ -79,12 +79,12 @@ def test_a_store_that_lost_its_data_is_not_taken_for_a_quiet_one(server: Server)
         poller.stop()
 
 
-def test_a_store_that_is_away_is_said_and_comes_back_by_itself(server: Server) -> None:
-    with Acker(server.url, retry_for_s=0.1) as acker:
+def test_a_store_that_is_away_is_said_and_comes_back_by_itself(durable_server: Server) -> None:
+    with Acker(durable_server.url, retry_for_s=0.1) as acker:
         acker.init(acker.allocate("orders", 5), new_edges(5))
         poller = Poller(lambda: acker, every_s=0.02).start()
         wait_until(lambda: poller.reading.view)
-        server.kill()
+        durable_server.kill()
         wait_until(lambda: poller.reading.away)
         since_s, view = poller.reading.away_since_s, poller.reading.view
         assert view is not None
@@ -94,7 +94,7 @@ def test_a_store_that_is_away_is_said_and_comes_back_by_itself(server: Server) -
         number = poller.reading.number
         wait_until(lambda: poller.reading.number > number + 1)
         assert poller.reading.away_since_s == since_s
-        server.restart()
+        durable_server.restart()
         wait_until(lambda: poller.reading.away is None)
         assert poller.acker is acker
         poller.stop()

@@ -133,9 +133,11 @@ def test_a_browser_that_stands_still_for_a_while_keeps_its_page(open_page: Open,
     assert page.page.evaluate("window.isTheSame") is True
 
 
-def test_a_user_of_the_store_who_may_only_look_is_told_so(open_page: Open, server: Server, acker: Acker) -> None:
+def test_a_user_of_the_store_who_may_only_look_is_told_so(
+    open_page: Open, durable_server: Server, acker: Acker
+) -> None:
     bury(acker, "order-1")
-    with server.client() as client:
+    with durable_server.client() as client:
         client.execute_command("ACL", "SETUSER", "looker", *role("inspector").rules("shop"), ">pw")
     page = open_page("--allow-actions", "--token", TOKEN, user="looker:pw@")
     page.unlock(TOKEN)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.backends import Servers
+from tests.backends import Servers, make_backend
+from tests.cli.acting_commands.house import House
 from tests.cli.acting_commands.shop import Shop
 
 NewShop = Callable[..., Shop]
@@ -37,6 +38,14 @@ def new_shop(servers: Servers, namespace: str) -> Iterator[NewShop]:
 @pytest.fixture
 def shop(new_shop: NewShop) -> Shop:
     return new_shop()
+
+
+@pytest.fixture(params=["redis-7.0", "valkey-9.1", "redis-6.2", "cluster"])
+def house(request: pytest.FixtureRequest, servers: Servers, namespace: str) -> Iterator[House]:
+    found = House(servers.get(request.param), namespace, timeout_ms=60_000)
+    yield found
+    found.close()
+    make_backend(request.param, servers).delete_keys(namespace)
 
 
 @pytest.fixture

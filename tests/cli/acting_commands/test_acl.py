@@ -28,14 +28,6 @@ from tests.servers import start_server
 from tests.waiting import wait_until
 
 
-@pytest.fixture(params=["redis-7.0", "valkey-9.1", "redis-6.2", "cluster"])
-def house(request: pytest.FixtureRequest, servers: Servers, namespace: str) -> Iterator[House]:
-    found = House(servers.get(request.param), namespace, timeout_ms=60_000)
-    yield found
-    found.close()
-    make_backend(request.param, servers).delete_keys(namespace)
-
-
 @pytest.fixture(params=["redis-7.0", "valkey-9.1"])
 def hasty_house(request: pytest.FixtureRequest, servers: Servers, namespace: str) -> Iterator[House]:
     """Whose roots time out soon."""

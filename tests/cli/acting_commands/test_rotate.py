@@ -5,22 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from tests.cli.acting_commands.conftest import NewShop
 from tests.cli.acting_commands.shop import Shop
-from tests.servers import Server, start_server
+from tests.servers import Server
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server that may be killed."""
-    found = start_server("redis-7.0", "--appendonly", "yes", "--appendfsync", "always")
-    yield found
-    found.stop()
 
 
 class Log:
@@ -79,31 +70,31 @@ def test_the_service_rotates_and_stops_gracefully(new_shop: NewShop, number: sig
     assert process.stdout is not None
 
 
-def test_the_service_survives_an_outage(server: Server, namespace: str) -> None:
-    shop = Shop(server.url, namespace, timeout_ms=400)
+def test_the_service_survives_an_outage(durable_server: Server, namespace: str) -> None:
+    shop = Shop(durable_server.url, namespace, timeout_ms=400)
     with shop.started("rotate", "--watch") as process:
         log = Log(process.stderr)
         log.wait_for("Rotating namespace")
-        server.kill()
+        durable_server.kill()
         log.wait_for("Rotation failed, roots expire late until it works again: The server")
-        server.restart()
+        durable_server.restart()
         log.wait_for("Rotation works again.")
         shop.start(["a"])
         wait_until(lambda: shop.acker.pending_count() == 0)
-        server.kill()
+        durable_server.kill()
         log.wait_for("Rotation failed", 2)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0, "it stops also while the server is away"
     assert "Traceback" not in log.text
 
 
-def test_the_service_waits_for_servers_that_are_not_there_yet(server: Server, namespace: str) -> None:
-    shop = Shop(server.url, namespace, timeout_ms=400)
-    server.kill()
+def test_the_service_waits_for_servers_that_are_not_there_yet(durable_server: Server, namespace: str) -> None:
+    shop = Shop(durable_server.url, namespace, timeout_ms=400)
+    durable_server.kill()
     with shop.started("rotate", "--watch") as process:
         log = Log(process.stderr)
         log.wait_for("Waiting for the servers: The server")
-        server.restart()
+        durable_server.restart()
         log.wait_for("Rotating namespace")
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0

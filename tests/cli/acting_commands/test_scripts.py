@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,23 +12,14 @@ import redis
 from redis_acker import Acker, Rotator, new_edges
 from redis_acker.errors import ScriptsMissing
 from redis_acker.store.scripts import every_script, script
-from tests.backends import Servers, make_backend
 from tests.cli.acting_commands.house import House
 from tests.cli.acting_commands.shop import SPOUT, lines
 from tests.cli.runs import redis_acker
-from tests.servers import start_server
+from tests.servers import EVERY_WRITE_TO_DISK, start_server
 from tests.waiting import wait_until
 
 SHAS = [one.sha for one in every_script()]
 ENDLESS = "redis.call('HSET', KEYS[1], 'x', 1) while true do end"
-
-
-@pytest.fixture(params=["redis-7.0", "valkey-9.1", "redis-6.2", "cluster"])
-def house(request: pytest.FixtureRequest, servers: Servers, namespace: str) -> Iterator[House]:
-    found = House(servers.get(request.param), namespace, timeout_ms=60_000)
-    yield found
-    found.close()
-    make_backend(request.param, servers).delete_keys(namespace)
 
 
 def known(house: House) -> list[int]:
@@ -135,7 +125,7 @@ def test_an_executor_that_waits_in_vain_says_once_what_to_do(house: House) -> No
 
 def test_an_executor_goes_on_after_its_server_was_killed_and_came_back(namespace: str) -> None:
     rules = json.loads(redis_acker("acl", "--role", "executor", "--namespace", namespace, "--json").stdout)["rules"]
-    server = start_server("redis-7.0", "--appendonly", "yes", "--appendfsync", "always", "--user", "exe", ">pw", *rules)
+    server = start_server("redis-7.0", *EVERY_WRITE_TO_DISK, "--user", "exe", ">pw", *rules)
     try:
         with Acker(server.url, namespace=namespace) as ours:
             roots, edges = ours.allocate(SPOUT, 30), new_edges(30)

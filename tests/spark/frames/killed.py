@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import redis
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from redis_acker import Acker, RetryPolicy
 from spark_integration import TrackedFrame, track
 from spark_integration.runs.books import TaskBooks
-from tests.spark.cluster import HOSTS, SMALL
-from tests.spark.processes import ROOT
+from tests.spark.cluster import SMALL
+from tests.spark.processes import own_driver
 from tests.waiting import wait_until
 
 SCHEMA = "id string, number long"
@@ -116,20 +116,18 @@ def kill_in_the_middle(
     """A run whose driver is killed when each core is in its third batch. Its lease is ended, as by time."""
     where = {"url": acker.urls, "namespace": acker.namespace, "directory": str(directory)}
     arguments = {**where, "conf": dict(conf or {}), "holds": holds, "resume": resume}
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.frames.killed", json.dumps(arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOSTS[0]},
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    with own_driver("tests.spark.frames.killed", arguments):
         wait_until(lambda: len(list(directory.glob("held *"))) == CORES, 120)
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
     acker.shards.ask(0, "DEL", acker.shards.keys[0].lease(acker.spout_number(SPOUT)))
+
+
+def keys_of_runs(acker: Acker) -> list[bytes]:
+    """What a run stores for itself: none of it outlives the run."""
+    [url] = acker.urls
+    with redis.Redis.from_url(url) as client:
+        found = list(client.scan_iter(f"*{acker.namespace}:*"))
+    kinds = (b"progress:", b"rows:", b"run:", b"lease:", b"heads:", b"vals:", b"ids:")
+    return [key for key in found if any(kind in key for kind in kinds)]
 
 
 def main(url: list[str], namespace: str, directory: str, conf: dict[str, str], holds: Hold, resume: bool | str) -> None:

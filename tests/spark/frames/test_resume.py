@@ -33,6 +33,7 @@ from tests.spark.frames.killed import (
     SPOUT,
     Hold,
     Job,
+    keys_of_runs,
     kill_in_the_middle,
     tracked_files,
     write_files,
@@ -55,13 +56,6 @@ def killed(acker: Acker, tmp_path: Path, spark: SparkSession) -> Iterator[Path]:
     spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
-def keys_of_runs(acker: Acker, servers: Servers) -> list[bytes]:
-    """What a run stores for itself: none of it outlives the run."""
-    found = servers.client("redis-7.0").scan_iter(f"*{acker.namespace}:*")
-    kinds = (b"progress:", b"rows:", b"run:", b"lease:", b"heads:", b"vals:", b"ids:")
-    return [key for key in found if any(kind in key for kind in kinds)]
-
-
 def test_the_next_run_goes_on(
     killed: Path, acker: Acker, spark: SparkSession, servers: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -79,7 +73,7 @@ def test_the_next_run_goes_on(
     assert said.startswith(f"{DONE - FAILED} messages of spout numbers were completed by the run of ")
     assert RetryBook(acker, SPOUT).load() == {}
     assert len(DeadLetters(acker, spout=SPOUT)) == 0
-    assert keys_of_runs(acker, servers) == []
+    assert keys_of_runs(acker) == []
     assert Job(str(killed)).run(tracked_files(spark, acker, killed / "in")).completed_before == 0
 
 

@@ -21,6 +21,7 @@ from tests.spark.frames.killed import (
     SPOUT,
     Hold,
     Job,
+    keys_of_runs,
     kill_in_the_middle,
     tracked_files,
     write_files,
@@ -46,11 +47,6 @@ def killed(acker: Acker, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def keys_of_runs(acker: Acker, servers: Servers) -> list[bytes]:
-    found = servers.client("redis-7.0").scan_iter(f"*{acker.namespace}:*")
-    return [key for key in found if any(kind in key for kind in (b"progress:", b"rows:", b"heads:", b"lease:"))]
-
-
 def test_the_next_run_goes_on_in_other_partitions(
     killed: Path, acker: Acker, spark: SparkSession, servers: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -68,7 +64,7 @@ def test_the_next_run_goes_on_in_other_partitions(
     assert len(DeadLetters(acker, spout=SPOUT)) == 0
     _, completed, _, pending = books(acker)
     assert (completed, pending) == (ROWS, 0)
-    assert keys_of_runs(acker, servers) == []
+    assert keys_of_runs(acker) == []
     assert run_again(acker, spark, killed).completed_before == 0
 
 

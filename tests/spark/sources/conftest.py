@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyspark
 import pytest
@@ -12,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from spark_integration import register
 from spark_integration.sources.register import NEEDED
-from tests.backends import Servers
 from tests.spark.sources.queries import Queries
 
 
@@ -23,16 +21,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.skip(reason="Python sources of this PySpark have no admission control"))
-
-
-@pytest.fixture
-def url(servers: Servers) -> str:
-    return servers.get("redis-7.0").url
-
-
-@pytest.fixture
-def client(servers: Servers) -> Any:
-    return servers.client("redis-7.0")
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +13,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_integration import RedisStreamSource, register
-from tests.spark.cluster import HOSTS, SMALL
-from tests.spark.processes import ROOT
+from tests.spark.cluster import SMALL
+from tests.spark.processes import own_driver
 from tests.spark.sources.queries import SCHEMA
 
 OPTIONS: dict[str, Any] = {"max_per_trigger": 1000, "rows_per_partition": 300}
@@ -25,19 +23,8 @@ OPTIONS: dict[str, Any] = {"max_per_trigger": 1000, "rows_per_partition": 300}
 @contextmanager
 def driver(kind: str, url: str, stream: str, directory: Path) -> Iterator[Callable[[], bool]]:
     """Gives a function that says whether it is still at work. At the end it is killed."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.sources.killed", json.dumps([kind, url, stream, str(directory)])],
-        cwd=ROOT,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOSTS[0]},
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    with own_driver("tests.spark.sources.killed", [kind, url, stream, str(directory)]) as process:
         yield lambda: process.poll() is None
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def hold(source: RedisStreamSource, directory: Path) -> Callable[[DataFrame, int], None]:

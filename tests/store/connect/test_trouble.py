@@ -12,7 +12,7 @@ import redis
 from redis_acker import Acker, new_edges
 from redis_acker.errors import BadInput, EvictionWarning, ServerUnavailable, UnsupportedServer
 from tests.backends import Keeper, Servers
-from tests.servers import start_server
+from tests.servers import EVERY_WRITE_TO_DISK, start_server
 from tests.store.connect.fake_server import FakeServer, bulk, unused_port
 from tests.store.connect.ledger import ONE_SERVER_KINDS, completed, start_roots
 from tests.waiting import wait_until
@@ -74,7 +74,7 @@ def test_a_server_that_is_down_is_named_without_its_password(namespace: str) -> 
 
 
 def test_a_server_that_goes_down_later_is_named_with_the_token_to_go_on_with(keeper: Keeper, namespace: str) -> None:
-    server = keeper.keep(start_server("redis-7.0", "--appendonly", "yes", "--appendfsync", "always"))
+    server = keeper.keep(start_server("redis-7.0", *EVERY_WRITE_TO_DISK))
     with Acker(server.url, namespace=namespace, retry_for_s=0.2) as acker:
         roots, edges = start_roots(acker, 100)
         children = new_edges(100)
