@@ -23,17 +23,22 @@ OTHER = "other"
 SCRIPT_BOUNDS_US = (16, 33, 66, 132, 264, 528, 1_056, 2_113, 4_227, 8_454, 16_908, 33_816, 67_633, 135_266, 1_082_130)
 """Among the bounds of the servers' own histograms."""
 
-_SPOUT_COUNTERS: dict[str, tuple[str, Callable[[SpoutView], int]]] = {
+_SPOUT_COUNTERS: dict[str, tuple[str, Callable[[SpoutView], int | None]]] = {
     "initialised": ("Roots made pending.", lambda one: one.stats.initialised),
     "completed": ("Roots that completed.", lambda one: one.stats.completed),
     "replayed": ("Roots made pending for an attempt that was not the first.", lambda one: one.stats.replayed),
     "buried": ("Dead letters written.", lambda one: one.stats.buried),
+    "micro_batches": (
+        "Micro-batches that the tracked stream of the spout has finished; absent if it has none.",
+        lambda one: one.micro_batches,
+    ),
 }
-_SPOUT_GAUGES: dict[str, tuple[str, Callable[[SpoutView], int]]] = {
+_SPOUT_GAUGES: dict[str, tuple[str, Callable[[SpoutView], int | None]]] = {
     "pending": ("Roots without a final event.", lambda one: one.stats.pending),
     "retries": ("Messages that have failed, and are neither complete nor dead.", lambda one: one.retries),
     "dead_letters": ("Dead letters that are kept.", lambda one: one.dead),
     "paused": ("1 if the spout is paused.", lambda one: int(one.paused_ms is not None)),
+    "lag": ("Messages that wait in the source of the spout; absent if its driver cannot tell.", lambda one: one.lag),
 }
 _SHARD_COUNTERS: dict[str, tuple[str, Callable[[ShardView], float]]] = {
     "acked": ("Ack vals applied, folded per root.", lambda one: one.stats.acked),
@@ -127,13 +132,12 @@ def _spouts(view: Overview, names: FirstNames) -> Iterator[Metric]:
         for name, (text, value_of) in table.items():
             found = kind(f"redis_acker_{name}", text, labels=["namespace", "spout"])
             for spout, views in groups.items():
-                found.add_metric([view.namespace, spout], sum(map(value_of, views)))
+                if known := [value for one in views if (value := value_of(one)) is not None]:
+                    found.add_metric([view.namespace, spout], sum(known))
             yield found
     yield _failed(view.namespace, groups)
     yield _unread(view.namespace, groups)
     yield _leases(view.namespace, groups)
-    yield _lags(view.namespace, groups)
-    yield _micro_batches(view.namespace, groups)
     yield _latencies(view.namespace, groups)
 
 
@@ -161,24 +165,6 @@ def _leases(namespace: str, groups: dict[str, list[SpoutView]]) -> Metric:
     found = GaugeMetricFamily("redis_acker_lease_seconds", text, labels=["namespace", "spout"])
     for spout, views in groups.items():
         found.add_metric([namespace, spout], min(one.lease_ms for one in views) / 1000)
-    return found
-
-
-def _lags(namespace: str, groups: dict[str, list[SpoutView]]) -> Metric:
-    text = "Messages that wait in the source of the spout; absent if its driver cannot tell."
-    found = GaugeMetricFamily("redis_acker_lag", text, labels=["namespace", "spout"])
-    for spout, views in groups.items():
-        if lags := [one.lag for one in views if one.lag is not None]:
-            found.add_metric([namespace, spout], sum(lags))
-    return found
-
-
-def _micro_batches(namespace: str, groups: dict[str, list[SpoutView]]) -> Metric:
-    text = "Micro-batches that the tracked stream of the spout has finished; absent if it has none."
-    found = CounterMetricFamily("redis_acker_micro_batches", text, labels=["namespace", "spout"])
-    for spout, views in groups.items():
-        if batches := [one.micro_batches for one in views if one.micro_batches is not None]:
-            found.add_metric([namespace, spout], sum(batches))
     return found
 
 
