@@ -17,18 +17,19 @@ from benchmarks.common import Report, Target
 from benchmarks.spark_books import measure_books
 from benchmarks.spark_driver import measure_driver
 from benchmarks.spark_session import (
+    COUNT,
     PARSED,
     PAYLOAD_BYTES,
     ROWS,
     SCORED,
-    fused_by_hand,
-    fused_collecting_rarely,
+    count_fused,
     parse,
     payload,
     score,
     session,
     sink,
     store_rows,
+    two_steps,
 )
 from redis_acker import Acker
 from redis_acker.cli.measuring import seconds
@@ -51,9 +52,7 @@ MOST_FUSED = 1.15
 MOST_SQL = 1.4
 MOST_SHUFFLE = 1.15
 
-COUNT = "rows long"
-
-PlainJob = Callable[[DataFrame], None]
+PlainJob = Callable[[DataFrame], object]
 TrackedJob = Callable[[DataFrame, Acker], Summary]
 Plain = Mapping[str, tuple[PlainJob, float | None]]
 
@@ -67,14 +66,15 @@ def measure(say: Callable[[str], None], sizes: Sequence[int]) -> Report:
         report = Report("spark", facts)
         say(f"{ROWS:,} rows of {PAYLOAD_BYTES} bytes through two Python steps and a sink ...")
         rows = store_rows(spark, Path(directory) / "rows", payload())
+        fused_gc = partial(count_fused, gc=True)
         plain: Plain = {
             "python": (_python, MOST_PYTHON),
-            "python_fused": (_fused, MOST_FUSED),
-            "python_fused_gc": (_fused_gc, None),
+            "python_fused": (count_fused, MOST_FUSED),
+            "python_fused_gc": (fused_gc, None),
         }
         _compare(report, plain, rows, _tracked_python, acker)
         few = store_rows(spark, Path(directory) / "few", _sentence(), FEW)
-        _add_fixed(report, "python", _fused_gc, few, _tracked_python, acker)
+        _add_fixed(report, "python", fused_gc, few, _tracked_python, acker)
         say("A Python step, a shuffle and a Python sink ...")
         _compare(report, {"shuffle": (_shuffle, MOST_SHUFFLE)}, rows, _tracked_shuffle, acker)
         say(f"{SENTENCES:,} sentences into {SENTENCES * WORDS:,} words, natively ...")
@@ -154,19 +154,9 @@ def _plain_sink(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pylist([{"rows": rows}])
 
 
-def _fused(frame: DataFrame) -> None:
-    """The same, fused by hand, with rows as tracked steps get them."""
-    frame.mapInArrow(fused_by_hand, COUNT).agg(F.sum("rows")).collect()
-
-
-def _fused_gc(frame: DataFrame) -> None:
-    """The same again, with Python's garbage collector set as tracked tasks set it."""
-    frame.mapInArrow(fused_collecting_rarely, COUNT).agg(F.sum("rows")).collect()
-
-
 def _tracked_python(frame: DataFrame, acker: Acker) -> Summary:
     tracked = track(frame, acker=acker, spout="rows", message_id="id", progress=False)
-    return tracked.map(parse, PARSED).map(score, SCORED).sink(sink)
+    return two_steps(tracked).sink(sink)
 
 
 # -- a shuffle between two of them ---------------------------------------------------------------------------------

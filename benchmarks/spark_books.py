@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.common import Report, Target
-from benchmarks.spark_session import BATCH_ROWS, CORES, PARSED, ROWS, SCORED, parse, score
+from benchmarks.spark_session import BATCH_ROWS, CORES, ROWS, two_steps
 from redis_acker import Acker
 from redis_acker.cli.measuring import seconds
 from spark_integration import Summary, track
@@ -187,7 +187,7 @@ def _main() -> None:
 def _job(frame: DataFrame, acker: Acker, spout: str, sink: Callable[[pa.RecordBatch], None]) -> Summary:
     """Two Python steps and a sink, as in the comparison with plain jobs."""
     tracked = track(frame, acker=acker, spout=spout, message_id="id", progress=False)
-    return tracked.map(parse, PARSED).map(score, SCORED).sink(sink)
+    return two_steps(tracked).sink(sink)
 
 
 def _check(summary: Summary, rows: int) -> None:

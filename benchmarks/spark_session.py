@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from spark_integration import TrackedFrame, TrackedStream
 from spark_integration.frames.rows import row_maker
 from spark_integration.runs.keeping import collecting_rarely
 
@@ -20,8 +21,11 @@ PAYLOAD_BYTES = 200
 CORES = 2
 PARSED = "id string, first string, words long, payload string"
 SCORED = "id string, score long, payload string"
+COUNT = "rows long"
 BATCH_ROWS = 10_000
 """Rows of a batch, as Spark cuts them by default."""
+
+Tracked = TypeVar("Tracked", TrackedFrame, TrackedStream)
 
 
 def session(directory: str, master: str = f"local[{CORES}]") -> SparkSession:
@@ -47,9 +51,9 @@ def payload() -> Any:
     return F.repeat(F.lit("lorem ipsum "), PAYLOAD_BYTES // 12)
 
 
-def store_rows(spark: SparkSession, path: Path, column: Any, rows: int = ROWS) -> DataFrame:
+def store_rows(spark: SparkSession, path: Path, column: Any, rows: int = ROWS, *, files: int = 4) -> DataFrame:
     """Numbered rows with a column payload, in files."""
-    numbers = spark.range(0, rows, 1, 4).withColumnRenamed("id", "number")
+    numbers = spark.range(0, rows, 1, files).withColumnRenamed("id", "number")
     frame = numbers.select(F.format_string("order-%010d", "number").alias("id"), column.alias("payload"))
     frame.write.parquet(str(path))
     return spark.read.parquet(str(path))
@@ -67,14 +71,25 @@ def score(row: Row) -> tuple[Any, ...]:
 def sink(batch: pa.RecordBatch) -> None: ...
 
 
-def fused_collecting_rarely(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same, with Python's garbage collector set as tracked tasks set it."""
+def two_steps(tracked: Tracked) -> Tracked:
+    return tracked.map(parse, PARSED).map(score, SCORED)
+
+
+def count_fused(frame: DataFrame, *, gc: bool = False) -> int:
+    """The same steps and a sink, fused by hand, with rows as tracked steps get them. gc: and with Python's garbage
+    collector set as tracked tasks set it."""
+    counts = frame.mapInArrow(_fused_collecting_rarely if gc else _fused, COUNT).agg(F.sum("rows"))
+    [[rows]] = counts.collect()
+    return int(rows)
+
+
+def _fused_collecting_rarely(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with collecting_rarely():
-        yield from fused_by_hand(batches)
+        yield from _fused(batches)
 
 
-def fused_by_hand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """parse, score and sink in plain PySpark, in one pass, with rows as tracked steps get them. Yields the count."""
+def _fused(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """parse, score and sink in plain PySpark, in one pass. Yields the count."""
     count = 0
     parsed_row = row_maker(("id", "first", "words", "payload"))
     for batch in batches:

@@ -9,22 +9,10 @@ from pathlib import Path
 from statistics import median
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.common import Report, Target
-from benchmarks.spark_session import (
-    PARSED,
-    PAYLOAD_BYTES,
-    SCORED,
-    fused_by_hand,
-    fused_collecting_rarely,
-    parse,
-    payload,
-    score,
-    session,
-    sink,
-)
+from benchmarks.spark_session import PAYLOAD_BYTES, count_fused, payload, session, sink, store_rows, two_steps
 from redis_acker import Acker
 from redis_acker.server.embedded import EmbeddedServer
 from spark_integration import StreamCounters, track_stream
@@ -66,13 +54,7 @@ class _Bench:
         self._tracked_s: list[float] = []
         self._batch_ms: list[float] = []
         self._counters: list[StreamCounters] = []
-        self._store()
-
-    def _store(self) -> None:
-        files = BATCHES * FILES_OF_A_BATCH
-        rows = self._spark.range(0, BATCHES * BATCH_ROWS, 1, files).withColumnRenamed("id", "number")
-        named = rows.select(F.format_string("order-%010d", "number").alias("id"), payload().alias("payload"))
-        named.write.parquet(str(self._directory / "in"))
+        store_rows(spark, directory / "in", payload(), BATCHES * BATCH_ROWS, files=BATCHES * FILES_OF_A_BATCH)
 
     def _frame(self) -> DataFrame:
         reader = self._spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_OF_A_BATCH)
@@ -84,14 +66,10 @@ class _Bench:
         return str(path)
 
     def untracked(self, *, gc: bool = False) -> None:
-        """The same functions, fused by hand, with rows as tracked steps get them. gc: and with Python's garbage
-        collector set as tracked tasks set it."""
         counted: list[int] = []
-        fused = fused_collecting_rarely if gc else fused_by_hand
 
         def process(batch: DataFrame, _: int) -> None:
-            [[rows]] = batch.mapInArrow(fused, "rows long").agg(F.sum("rows")).collect()
-            counted.append(rows)
+            counted.append(count_fused(batch, gc=gc))
 
         writer = self._frame().writeStream.foreachBatch(process).option("checkpointLocation", self._checkpoint())
         query = writer.trigger(availableNow=True).start()
@@ -103,7 +81,7 @@ class _Bench:
 
     def tracked(self) -> None:
         stream = track_stream(self._frame(), acker=self._acker, spout="orders", message_id="id")
-        job = stream.map(parse, PARSED).map(score, SCORED).sink(sink)
+        job = two_steps(stream).sink(sink)
         query = job.start(checkpoint=self._checkpoint(), trigger=NOW, takes_over=True)
         query.wait()
         self._tracked_s.append(_seconds(query.query))
