@@ -13,8 +13,9 @@ from redis_acker.errors import MemoryFull
 from redis_acker.retries.book import LETTERS_AT_ONCE, DeadLetter, FailedAttempt, Retry, RetryBook, payload_of
 from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.acker import Acker
+from redis_acker.store.event_reader import READ_COUNT, EventReader
 from redis_acker.store.lease import Lease
-from redis_acker.store.streams import READ_COUNT, Cause, Completion, EventReader, Failure, FinalEvents
+from redis_acker.store.streams import Cause, Completion, Failure, FinalEvents
 
 REQUESTS_EVERY_MS = 1_000
 """How often a driver checks whether others have asked for replays."""

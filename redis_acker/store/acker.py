@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from redis_acker.clock import SYSTEM_CLOCK, Clock
 from redis_acker.errors import AckerError, BadInput, StoreLost, TooLate, UnknownSpout
 from redis_acker.store.batches import (
-    Batch,
     ack_batches,
-    check_whole_blocks,
+    check_init,
+    distinct,
     extend_batches,
     fold,
     init_batches,
@@ -24,13 +24,14 @@ from redis_acker.store.batches import (
 )
 from redis_acker.store.connect import Target, hide_password, open_servers, other_urls
 from redis_acker.store.edges import ack_deliveries, delivery_states
-from redis_acker.store.ids import Ids, Sessions, Token, U64Array, as_u64, make_roots
+from redis_acker.store.event_reader import CLAIM_AFTER_MS, EventReader
+from redis_acker.store.ids import Ids, Sessions, Token, U64Array, as_pairs, as_u64, make_roots
 from redis_acker.store.keys import key_prefix
 from redis_acker.store.message_ids import MessageIds, check_attempts, check_message_ids
 from redis_acker.store.namespace import Settings, check_namespace, number_spout, open_namespace, store_settings
 from redis_acker.store.pending import PendingRoot, RootState, inspect, list_pending
 from redis_acker.store.stats import Acks, Fails, Inits, Stats, read_stats
-from redis_acker.store.streams import CLAIM_AFTER_MS, Cause, Completion, EventReader, Failure
+from redis_acker.store.streams import Cause, Completion, Failure
 from redis_acker.store.transport import Transport
 
 DEFAULT_NAMESPACE = "default"
@@ -133,12 +134,8 @@ class Acker:
         them. Without until_ms that is 3/4 of the timeout after this call: no copy of an init that is still on its way
         somewhere makes roots pending that were finished and forgotten.
         """
-        root_array, val_array = self._pairs(roots, ack_vals)
-        if not val_array.all():
-            raise BadInput("An init with ack val 0 would be complete at once: zero is not an edge, use new_edges().")
-        if len(root_array) > 1 and not bool((root_array[1:] > root_array[:-1]).all()):
-            raise BadInput("init takes each root once, in ascending order, as allocate() gave them.")
-        check_whole_blocks(root_array, self.settings.block_size)
+        root_array, val_array = as_pairs(roots, ack_vals)
+        check_init(root_array, val_array, self.settings.block_size)
         count = len(root_array)
         ids = None if message_ids is None else check_message_ids(message_ids, count)
         tries = check_attempts(attempts, count)
@@ -163,7 +160,7 @@ class Acker:
         may send the same batch again; the batch must then be, for every block it touches, everything under that
         token. Without a token, only the retries inside this call are recognised.
         """
-        root_array, val_array = fold(*self._pairs(roots, ack_vals))
+        root_array, val_array = fold(*as_pairs(roots, ack_vals))
         if not val_array.all():  # an ack val of zero changes nothing
             root_array, val_array = root_array[val_array != 0], val_array[val_array != 0]
         known = token if isinstance(token, Token) else self._sessions.next() if token is None else Token.of(token)
@@ -183,14 +180,14 @@ class Acker:
 
         ack_vals: for each delivery its edge and those of what was sent on of it; by default its edge alone.
         """
-        pairs = self._pairs(roots, edges)
-        vals = None if ack_vals is None else self._pairs(roots, ack_vals)[1]
+        pairs = as_pairs(roots, edges)
+        vals = None if ack_vals is None else as_pairs(roots, ack_vals)[1]
         return ack_deliveries(self.shards, *pairs, vals)
 
     def edge_states(self, roots: Ids, edges: Ids) -> NDArray[np.uint8]:
         """For each delivery an EdgeState: whether it is still to be worked on, was acked with ack_edges(), or is of a
         tree that is over. A root that the store does not know is over too: nobody waits for it."""
-        return delivery_states(self.shards, *self._pairs(roots, edges))
+        return delivery_states(self.shards, *as_pairs(roots, edges))
 
     def fail(self, roots: Ids, *, component: str = "", error: str = "", fatal: bool = False) -> Fails:
         """Fails roots at once, whatever their ack val. fatal=True means that a replay would fail again."""
@@ -198,13 +195,16 @@ class Acker:
 
     def fail_all(self, fails: Iterable[tuple[Ids, Cause]]) -> Fails:
         """Fails roots for different causes. As so many calls of fail(), but none waits for the one before."""
-        parts = [(self._named(roots), *cause.texts(), cause.fatal, cause.reason) for roots, cause in fails]
+        shape = self.settings.shards, self.settings.block_size
+        parts = [
+            (root_batches(distinct(roots), *shape), *cause.texts(), cause.fatal, cause.reason) for roots, cause in fails
+        ]
         return Fails(*_sums(self.shards.fail(parts), 3))
 
     def extend(self, roots: Ids) -> int:
         """Restarts the clock of pending roots. Returns how many were pending."""
         shape = self.settings.shards, self.settings.block_size
-        return sum(self.shards.extend(extend_batches(self._distinct(roots), *shape)))
+        return sum(self.shards.extend(extend_batches(distinct(roots), *shape)))
 
     # -- final events --------------------------------------------------------------------------------------------
 
@@ -310,22 +310,6 @@ class Acker:
             if self.spout_number(name) != number:
                 raise StoreLost(f"The server has lost its data, and spout {name!r} has a new number: open a new Acker.")
         return send()
-
-    def _named(self, roots: Ids) -> Iterator[Batch]:
-        return root_batches(self._distinct(roots), self.settings.shards, self.settings.block_size)
-
-    def _distinct(self, roots: Ids) -> U64Array:
-        """In ascending order."""
-        root_array = as_u64(roots, "roots")
-        return fold(root_array, root_array)[0]
-
-    def _pairs(self, roots: Ids, ack_vals: Ids) -> tuple[U64Array, U64Array]:
-        root_array, val_array = as_u64(roots, "roots"), as_u64(ack_vals, "ack_vals")
-        if len(root_array) != len(val_array):
-            raise BadInput(
-                f"roots and ack_vals must have the same length: {len(root_array)} roots, {len(val_array)} ack vals."
-            )
-        return root_array, val_array
 
 
 def _sums(replies: list[list[int]], width: int) -> list[int]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redis_acker.errors import BadInput
-from redis_acker.store.ids import U64Array, blocks_of, indexes_of, shards_of, spout_of
+from redis_acker.store.ids import Ids, U64Array, as_u64, blocks_of, indexes_of, shards_of, spout_of
 from redis_acker.store.message_ids import CheckedIds
 from redis_acker.store.packed import (
     ACK_VAL_BYTES,
@@ -86,7 +86,22 @@ def fold(roots: U64Array, ack_vals: U64Array) -> tuple[U64Array, U64Array]:
     return ordered[starts], np.bitwise_xor.reduceat(ack_vals[order], starts)
 
 
-def check_whole_blocks(roots: U64Array, block_size: int) -> None:
+def distinct(roots: Ids) -> U64Array:
+    """Each root once, ascending."""
+    root_array = as_u64(roots, "roots")
+    return fold(root_array, root_array)[0]
+
+
+def check_init(roots: U64Array, ack_vals: U64Array, block_size: int) -> None:
+    """Raises BadInput for what init does not take."""
+    if not ack_vals.all():
+        raise BadInput("An init with ack val 0 would be complete at once: zero is not an edge, use new_edges().")
+    if len(roots) > 1 and not bool((roots[1:] > roots[:-1]).all()):
+        raise BadInput("init takes each root once, in ascending order, as allocate() gave them.")
+    _check_whole_blocks(roots, block_size)
+
+
+def _check_whole_blocks(roots: U64Array, block_size: int) -> None:
     """Roots of a block start at index 0 and leave none out: the block is initialised as a whole."""
     if len(roots) == 0:
         return

@@ -56,6 +56,15 @@ def as_u64(values: Ids, name: str) -> U64Array:
     return np.fromiter((_u64(value, name) for value in values), dtype=np.uint64)
 
 
+def as_pairs(roots: Ids, ack_vals: Ids) -> tuple[U64Array, U64Array]:
+    root_array, val_array = as_u64(roots, "roots"), as_u64(ack_vals, "ack_vals")
+    if len(root_array) != len(val_array):
+        raise BadInput(
+            f"roots and ack_vals must have the same length: {len(root_array)} roots, {len(val_array)} ack vals."
+        )
+    return root_array, val_array
+
+
 def _u64(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise BadInput(f"{name} must hold integers, not {reprlib.repr(value)}.")

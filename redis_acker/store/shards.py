@@ -1,26 +1,25 @@
 """The one door to the shards: a method for each script, with its KEYS and ARGV, and handles for plain hashes.
 
-shards_plain.py has what needs no script.
+shards_streams.py has what concerns streams, and shards_plain.py what else needs no script.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from redis_acker.store.batches import Batch
 from redis_acker.store.hashes import StoredHash
 from redis_acker.store.keys import ShardKeys
 from redis_acker.store.server_clocks import ServerClocks
-from redis_acker.store.shards_plain import GROUP as GROUP
-from redis_acker.store.shards_plain import PlainShards
+from redis_acker.store.shards_streams import GROUP, StreamShards
 from redis_acker.store.transport import Argument, Command, Transport
 
 if TYPE_CHECKING:
     from redis_acker.store.namespace import StoredSettings
 
 
-class Shards(PlainShards):
+class Shards(StreamShards):
     """The shards of one namespace. A spout goes by its number here."""
 
     def __init__(
@@ -185,16 +184,6 @@ class Shards(PlainShards):
         )
         return (reply[0], int(reply[1])) if reply else None
 
-    # -- streams -------------------------------------------------------------------------------------------------
-
-    def join(self, streams: Iterable[tuple[int, str]]) -> None:
-        """Creates the consumer group of streams, given by shard and key."""
-        self.transport.run(Command.call("join", shard, [key], [GROUP]) for shard, key in streams)
-
-    def release(self, parts: Iterable[tuple[int, str, Sequence[str]]]) -> None:
-        """Deletes entries from streams, given by shard, key and ids."""
-        self.transport.run(Command.call("release", shard, [key], [GROUP, *entries]) for shard, key, entries in parts)
-
     # -- what cannot be read -------------------------------------------------------------------------------------
 
     def set_aside_entry(self, shard: int, stream: str, entry: bytes, name: bytes, parts: bytes) -> bool:
@@ -249,20 +238,6 @@ class Shards(PlainShards):
         """Turns a dead letter into a request. False if the letter is gone or was changed."""
         keys = [self.keys[0].dead(spout), self.keys[0].requests(spout)]
         return bool(self.transport.run_one(Command.call("revive", 0, keys, [name, letter, retry])))
-
-    def withdraw(self, spout: int, shard: int, entries: Iterable[tuple[str, bytes]], *, held: bool) -> list[int]:
-        """For each failure (entry, note): 1 if it left its stream. held: also one that a consumer has read."""
-        keys = [self.keys[shard].failures(spout), self.keys[shard].withdrawn(spout)]
-        self.join([(shard, keys[0])])
-        return self.transport.run(
-            Command.call("withdraw", shard, keys, [GROUP, int(held), entry, note]) for entry, note in entries
-        )
-
-    def put_back(self, spout: int, shard: int, entry: str, note: bytes, fields: Mapping[bytes, bytes]) -> None:
-        """Moves a withdrawn failure back into its stream. Without fields, only forgets it."""
-        keys = [self.keys[shard].failures(spout), self.keys[shard].withdrawn(spout)]
-        flat = [part for pair in fields.items() for part in pair]
-        self.transport.run_one(Command.call("put_back", shard, keys, [entry, note, *flat]))
 
     # -- hashes: ShardKeys says what each key holds --------------------------------------------------------------
 

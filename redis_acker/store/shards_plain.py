@@ -8,27 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from redis_acker.errors import AccessDenied, ScriptFailed
 from redis_acker.store.hashes import number_of
 from redis_acker.store.keys import MAX_SPOUT, ShardKeys
 from redis_acker.store.transport import Argument, Command, Transport
 
-if TYPE_CHECKING:
-    from redis_acker.store.streams import Kind
-
-GROUP = "drivers"
-"""The one consumer group of every stream: its members share the entries, and an entry that is released is deleted."""
-
-ENTRIES_AT_ONCE = 20
-"""Stream entries read by one command without consuming them. Each holds up to thousands of roots."""
-
 _LIFE = re.compile(r"^(?:run_id|master_replid2):(\w+)", re.MULTILINE)
 """Of one process; and of the primary that it followed when it became one itself."""
-
-Entry = tuple[bytes, list[bytes]]
-"""An entry of a stream: its id, and a flat list of names and values."""
 
 
 class SpoutFacts(NamedTuple):
@@ -196,65 +184,6 @@ class PlainShards:
     def delete_run_note(self, spout: int) -> None:
         self.ask(0, "DEL", self.keys[0].run(spout))
 
-    # -- streams, given by shard and key -------------------------------------------------------------------------
-
-    def read_group(self, consumer: str, streams: Sequence[tuple[int, str, str]], count: int) -> list[list[Entry]]:
-        """Entries of each stream (shard, key, start): from the start on what the consumer holds, with '>' new ones."""
-        by_shard: dict[int, list[tuple[str, str]]] = {}
-        for shard, key, start in streams:
-            by_shard.setdefault(shard, []).append((key, start))
-        head = ("XREADGROUP", "GROUP", GROUP, consumer, "COUNT", count, "STREAMS")
-        commands = (
-            Command(shard, (*head, *(key for key, _ in some), *(start for _, start in some)))
-            for shard, some in by_shard.items()
-        )
-        found: dict[bytes, list[Entry]] = {}
-        for reply in self.transport.run(commands):
-            found.update(_by_key(reply))
-        return [found.get(key.encode(), []) for _, key, _ in streams]
-
-    def claim(
-        self, consumer: str, streams: Iterable[tuple[int, str, bytes]], *, after_ms: int, count: int
-    ) -> list[tuple[bytes, list[Entry]]]:
-        """For each stream (shard, key, start): where to go on, and entries that others have held for so long."""
-        head, tail = (GROUP, consumer, after_ms), ("COUNT", count)
-        replies = self.transport.run(
-            Command(shard, ("XAUTOCLAIM", key, *head, start, *tail)) for shard, key, start in streams
-        )
-        return [(reply[0], reply[1]) for reply in replies]
-
-    def holds_entries(self, consumer: str, shard: int, key: str) -> bool:
-        """Whether a consumer has entries of a stream that it has not released."""
-        return bool(self.ask(shard, "XPENDING", key, GROUP, "-", "+", 1, consumer))
-
-    def leave_group(self, consumer: str, shard: int, key: str) -> None:
-        """Takes a consumer out of the group of a stream. What it holds would be lost."""
-        self.ask(shard, "XGROUP", "DELCONSUMER", key, GROUP, consumer)
-
-    def unread(self, kind: Kind, spout: int) -> list[int]:
-        """For each shard: entries of a spout's stream that no reader has released."""
-        return self._each("XLEN", lambda keys: keys.stream(kind, spout))
-
-    def entries(self, kind: Kind, spout: int, shard: int, *, newest_first: bool = False) -> Iterator[Entry]:
-        """The entries of a stream with their fields, oldest first unless asked otherwise, without consuming them."""
-        key = self.keys[shard].stream(kind, spout)
-        command, start, end = ("XREVRANGE", "+", "-") if newest_first else ("XRANGE", "-", "+")
-        while page := self.ask(shard, command, key, start, end, "COUNT", ENTRIES_AT_ONCE):
-            yield from page
-            start = f"({page[-1][0].decode()}"
-
-    def first_entry_ms(self, kind: Kind, spout: int, shard: int) -> int | None:
-        """When the oldest entry of a stream was written; None without entries."""
-        first = self.ask(shard, "XRANGE", self.keys[shard].stream(kind, spout), "-", "+", "COUNT", 1)
-        return int(first[0][0].partition(b"-")[0]) if first else None
-
-    def readers_idle_ms(self, kind: Kind, spout: int, shard: int) -> list[int]:
-        """For every reader of a stream, the time since it last asked."""
-        key = self.keys[shard].stream(kind, spout)
-        groups = [group[b"name"] for group in _dicts(self.ask(shard, "XINFO", "GROUPS", key))]
-        consumers = (one for name in groups for one in _dicts(self.ask(shard, "XINFO", "CONSUMERS", key, name)))
-        return [int(one[b"idle"]) for one in consumers]
-
     # -- how they are sent ---------------------------------------------------------------------------------------
 
     def ask(self, shard: int, *args: Argument) -> Any:
@@ -284,18 +213,6 @@ def read_meta(
 def read_info(transport: Transport, server: int) -> str:
     """What a server says about itself."""
     return str(transport.run_one(Command(server, ("INFO",))).decode(errors="replace"))
-
-
-def _by_key(reply: list[Any] | None) -> Iterable[tuple[bytes, list[Entry]]]:
-    """The streams that had something: [[key, entries], ...], or flat from a client that speaks RESP3."""
-    if not reply:
-        return ()
-    return reply if isinstance(reply[0], list) else zip(reply[::2], reply[1::2], strict=True)
-
-
-def _dicts(reply: list[Any]) -> list[dict[bytes, Any]]:
-    """Flat lists of RESP2, or maps of RESP3, as dicts."""
-    return [one if isinstance(one, dict) else dict(zip(one[::2], one[1::2], strict=True)) for one in reply]
 
 
 def ms_of(reply: Sequence[Any]) -> int:

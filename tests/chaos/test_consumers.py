@@ -7,9 +7,9 @@ import pytest
 import redis
 
 from redis_acker import Acker, Completion, new_edges
+from redis_acker.store.event_reader import EventReader
 from redis_acker.store.ids import U64Array
-from redis_acker.store.shards import GROUP
-from redis_acker.store.streams import EventReader
+from redis_acker.store.shards_streams import GROUP
 from tests.backends import Keeper
 from tests.chaos.workers import Process, hold_outcomes
 from tests.servers import Server

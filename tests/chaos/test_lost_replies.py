@@ -14,7 +14,7 @@ from redis_acker import Acker, Rotator, new_edges
 from redis_acker.errors import ServerUnavailable
 from redis_acker.store.ids import U64Array
 from redis_acker.store.scripts import script
-from redis_acker.store.shards import GROUP
+from redis_acker.store.shards_streams import GROUP
 from tests.clock import Clock
 from tests.proxy import CuttingProxy
 from tests.servers import Server

@@ -11,7 +11,7 @@ from redis_acker.driver.finishing import REQUESTS_EVERY_MS
 from redis_acker.errors import MemoryFull
 from redis_acker.retries.book import RetryBook
 from redis_acker.retries.dead_letters import DeadLetters
-from redis_acker.store.shards import GROUP
+from redis_acker.store.shards_streams import GROUP
 from redis_acker.store.transport import Command, Transport
 from tests.driver.conftest import NewWorld
 from tests.driver.world import SPOUT

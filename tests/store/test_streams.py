@@ -7,8 +7,9 @@ import pytest
 
 from redis_acker import Acker, Completion, new_edges
 from redis_acker.clock import SystemClock
-from redis_acker.store.shards import GROUP
-from redis_acker.store.streams import READ_COUNT, EventReader, FinalEvents
+from redis_acker.store.event_reader import READ_COUNT, EventReader
+from redis_acker.store.shards_streams import GROUP
+from redis_acker.store.streams import FinalEvents
 from redis_acker.store.transport import Command, Transport
 from tests.backends import Backend, Servers, make_backend
 

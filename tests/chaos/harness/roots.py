@@ -12,8 +12,9 @@ import numpy as np
 
 from redis_acker import Acker, Rotator, new_edges
 from redis_acker.errors import AckerError
+from redis_acker.store.event_reader import AnyEvents, EventReader
 from redis_acker.store.ids import U64Array
-from redis_acker.store.streams import AnyEvents, EventReader, Failure
+from redis_acker.store.streams import Failure
 from tests.chaos.harness.journal import Journal, as_runs, from_runs, longest_gap_s, read
 from tests.chaos.harness.planted import begin
 from tests.chaos.harness.verdict import Verdict

@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql import Row, SparkSession
 
 from redis_acker import Acker, RetryPolicy
-from redis_acker.store.streams import EventReader
+from redis_acker.store.event_reader import EventReader
 from spark_integration import track
 from tests.spark.jobs.faults import Fault, Faults, InjectedFault
 
