@@ -36,7 +36,7 @@ def prelude() -> str:
     return (
         lua("prelude")
         .replace("(function() %BIT% end)", f"(function()\n{lua('bit')}\nend)")
-        .replace("(function() %STRUCT% end)", f"(function()\n{lua('struct')}\nend)")
+        .replace("(function() %STRUCT% end)", f"(function()\n{lua('struct_items')}\n{lua('struct')}\nend)")
     )
 
 

@@ -16,9 +16,7 @@ for a = 0, 15 do
   end
 end
 
-local function unsigned(x)
-  return x % WORD
-end
+local function unsigned(x) return x % WORD end
 
 local function tobit(x)
   x = unsigned(x)
@@ -36,13 +34,8 @@ local function and_words(a, b)
   return result
 end
 
-local function or_words(a, b)
-  return a + b - and_words(a, b)
-end
-
-local function xor_words(a, b)
-  return a + b - 2 * and_words(a, b)
-end
+local function or_words(a, b) return a + b - and_words(a, b) end
+local function xor_words(a, b) return a + b - 2 * and_words(a, b) end
 
 -- Redis's band, bor and bxor take one argument or more.
 local function folded(operation)

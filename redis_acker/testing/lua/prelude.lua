@@ -1,5 +1,5 @@
 -- Makes fakeredis's Lua look like Redis's: adds what is missing, refuses what Redis refuses.
--- Run once per fake server, with %BIT% and %STRUCT% replaced by the text of bit.lua and struct.lua.
+-- Run once per fake server, with %BIT% and %STRUCT% replaced by the text of bit.lua, and of struct_items.lua and struct.lua.
 
 local libraries = {
   bit = (function() %BIT% end)(),
