@@ -17,7 +17,7 @@ from redis_acker.errors import AckerError
 
 if TYPE_CHECKING:
     from redis_acker.cli.failure_file import FailureFile
-    from redis_acker.retries.book import FailedRoot
+    from redis_acker.retries.failed_roots import FailedRoot
     from redis_acker.retries.withdrawals import Withdrawal
 
 

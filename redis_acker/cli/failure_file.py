@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from redis_acker.cli.output import SCHEMA
 from redis_acker.errors import AckerError, BadInput
-from redis_acker.retries.book import FailedRoot
+from redis_acker.retries.failed_roots import FailedRoot
 from redis_acker.retries.withdrawals import Owner
 from redis_acker.spouts.durable import sync_directory
 from redis_acker.store.message_ids import MAX_ATTEMPT, id_from_json, id_to_json

@@ -19,7 +19,7 @@ from redis_acker.errors import BadInput, escaped
 
 if TYPE_CHECKING:
     from redis_acker.cli.output import Progress
-    from redis_acker.retries.book import FailedRoot
+    from redis_acker.retries.failed_roots import FailedRoot
     from redis_acker.retries.requests import ReplayRequests
 
 _STDIN = Path("-")

@@ -6,10 +6,8 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Collection
-from types import NoneType
-from typing import Any, TypedDict
 
-from redis_acker.clock import SYSTEM_CLOCK, Clock, Signal
+from redis_acker.clock import Clock, Signal
 from redis_acker.components.component import Router, TaskContext
 from redis_acker.components.spout import Spout
 from redis_acker.driver.deaths import Flight, Trials
@@ -18,20 +16,16 @@ from redis_acker.driver.finishing import Finisher
 from redis_acker.driver.intake import Intake
 from redis_acker.driver.life import Messages, State
 from redis_acker.driver.observer import Observer, Reporter
+from redis_acker.driver.options import DEFAULT_MAX_PENDING, OWN_TIMEOUT_FACTOR, check_options, clock_of
 from redis_acker.driver.pausing import Switch
+from redis_acker.driver.requests import Requests
 from redis_acker.driver.telling import Teller
-from redis_acker.errors import BadInput, MemoryFull, ServerUnavailable
+from redis_acker.errors import MemoryFull, ServerUnavailable
 from redis_acker.retries.book import RetryBook
 from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.acker import Acker
 from redis_acker.store.lease import LEASE_MS, Lease, NoLease
 from redis_acker.store.streams import Cause
-
-DEFAULT_MAX_PENDING = 10_000
-"""Most roots a spout task has unfinished at once."""
-
-OWN_TIMEOUT_FACTOR = 3
-"""A root of which the store says nothing for this many timeouts has been lost by it, and has failed."""
 
 SHORTEST_PAUSE_S = 0.001
 LONGEST_PAUSE_S = 0.05
@@ -43,30 +37,6 @@ IDLE_EVENTS_EVERY_S = 0.25
 """How often a driver looks for final events without being woken: while it emits, and while nothing is pending."""
 
 log = logging.getLogger(__name__)
-
-
-def clock_of(acker: Acker | None, clock: Clock | None) -> Clock:
-    """The clock of a run: the one it was given, or else that of its acker."""
-    return clock or (acker.clock if acker else SYSTEM_CLOCK)
-
-
-class DriverOptions(TypedDict, total=False):
-    """What LocalRunner and SparkRunner hand to every SpoutDriver they start."""
-
-    max_pending: int
-    """Most roots that each spout task has unfinished at once; DEFAULT_MAX_PENDING if not given."""
-    retries: RetryPolicy | None
-    """How often and when a message that failed is tried again; None: RetryPolicy()."""
-    own_timeout_ms: int | None
-    """How long a driver waits for news of a root before it takes it for lost; None: OWN_TIMEOUT_FACTOR timeouts."""
-    observer: Observer | None
-    """Is told what happens to messages."""
-    clock: Clock | None
-    """By which everything waits; None: the clock of the acker."""
-    wait_for_lease: bool
-    """Whether a driver waits while another drives its spout. By default it raises SpoutTaken."""
-    lease_ms: int
-    """How long after its last sign of life another driver may take over; LEASE_MS if not given."""
 
 
 class SpoutDriver:
@@ -107,10 +77,13 @@ class SpoutDriver:
         is shared by all drivers of a process that is at risk when a message kills it. The other options are explained
         in DriverOptions.
         """
-        own_ms = 1 if own_timeout_ms is None else own_timeout_ms
-        _check_numbers(max_pending=max_pending, lease_ms=lease_ms, own_timeout_ms=own_ms)
-        if not isinstance(retries, (RetryPolicy, NoneType)) or not isinstance(observer, (Observer, NoneType)):
-            raise BadInput(f"retries is a RetryPolicy and observer an Observer, not {retries!r} and {observer!r}.")
+        check_options(
+            max_pending=max_pending,
+            retries=retries,
+            own_timeout_ms=own_timeout_ms,
+            observer=observer,
+            lease_ms=lease_ms,
+        )
         self.name = name
         self.spout = spout
         """The object it was given, which it alone calls while it runs."""
@@ -160,6 +133,7 @@ class SpoutDriver:
         book = RetryBook(self._acker, name) if self._acker else None
         self._teller = teller = Teller(self.spout, messages, lease, book)
         self._finisher: Finisher | None = None
+        self._requests: Requests | None = None
         if self._acker and book:
             self._flight = Flight(self._acker, book, lease, messages, name=name, clock=clock)
             self._flight.adopt(own_timeout_ms=own_timeout_ms)
@@ -178,6 +152,7 @@ class SpoutDriver:
                 holders=self._holders,
                 clock=clock,
             )
+            self._requests = Requests(self._finisher, messages, lease, book, clock)
         self._intake = intake = Intake(
             self.spout,
             messages,
@@ -268,7 +243,8 @@ class SpoutDriver:
                 if self._finisher.is_adopting:
                     return busy
                 busy |= self._finisher.time_out()
-                self._finisher.accept_requests()
+                if self._requests:
+                    self._requests.accept()
             busy |= self._emitter.emit(brings=not self.switch.is_paused())
             if self._finisher:
                 self._finisher.release()  # now that bolts have work again
@@ -299,9 +275,3 @@ class SpoutDriver:
                 self.switch.forget_lag()
                 has_read_all = self._is_open and self._finisher is not None and not self._finisher.is_adopting
                 self._lease.give_up(began=self._flight.end(has_read_all=has_read_all) if self._flight else "")
-
-
-def _check_numbers(**numbers: Any) -> None:
-    for name, number in numbers.items():
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise BadInput(f"{name} must be a whole number from 1, not {number!r}.")

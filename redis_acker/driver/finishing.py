@@ -17,12 +17,7 @@ from redis_acker.store.event_reader import READ_COUNT, EventReader
 from redis_acker.store.lease import Lease
 from redis_acker.store.streams import Cause, Completion, Failure, FinalEvents
 
-REQUESTS_EVERY_MS = 1_000
-"""How often a driver checks whether others have asked for replays."""
-
 _OVERDUE_AT_ONCE = 1_000
-_ENDING = (State.UNTRACKED, State.DYING, State.TOLD)
-"""These are about to be forgotten, with all that is known of them: a request for a replay waits until they are."""
 
 
 class Finisher:
@@ -58,7 +53,6 @@ class Finisher:
         self._failed: list[Failure] = []
         self._settled: list[FinalEvents] = []
         """Dealt with, and to be released."""
-        self._next_requests_ms = 0
         self.is_adopting = True
         """Whether there may still be events that an earlier driver left unread or unreleased."""
         self.has_more = False
@@ -283,30 +277,6 @@ class Finisher:
         now_ms = self._clock()
         overdue = takewhile(lambda life: life.deadline_ms <= now_ms, self._messages.all(State.PENDING))
         return list(islice(overdue, _OVERDUE_AT_ONCE))
-
-    # -- replays that others ask for -----------------------------------------------------------------------------
-
-    def accept_requests(self) -> None:
-        """Takes requests for replays into the retry book. A message that is known already is not emitted twice; it only
-        counts the attempts that the request knows of.
-
-        Called before the source is asked for messages, since it may hand out one that was requested.
-        """
-        if self._clock() < self._next_requests_ms:
-            return
-        self.release()  # the next driver must not take a completion from before the request for that of the replay
-        for request in self._book.requests():
-            life = self._messages.life_of(request.message_id)
-            if life.state in _ENDING:
-                continue
-            is_news = life.retry is None or life.retry.attempt < request.retry.attempt
-            self._lease.renew()
-            self._book.accept(request, is_news=is_news)
-            if is_news:
-                life.retry = request.retry
-                if life.state in (None, State.FINISHED):
-                    self._messages.move(life, State.WAITING)
-        self._next_requests_ms = self._clock() + REQUESTS_EVERY_MS
 
 
 def _is_left(life: Life) -> bool:

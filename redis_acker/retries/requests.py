@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from redis_acker.errors import BadInput, Unreadable
-from redis_acker.retries.book import FailedRoot, Retry
+from redis_acker.retries.book import Retry
+from redis_acker.retries.failed_roots import FailedRoot
 from redis_acker.store.acker import Acker
 from redis_acker.store.hashes import StoredHash
 from redis_acker.store.message_ids import id_to_text

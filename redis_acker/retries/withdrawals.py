@@ -19,7 +19,7 @@ from functools import partial
 from threading import Event
 
 from redis_acker.errors import SpoutTaken, Unreadable
-from redis_acker.retries.book import FailedRoot
+from redis_acker.retries.failed_roots import FailedRoot
 from redis_acker.server.leftovers import start_of
 from redis_acker.store.acker import Acker
 from redis_acker.store.lease import Lease

@@ -12,7 +12,7 @@ from redis_acker.clock import Clock
 from redis_acker.components.bolt import Bolt
 from redis_acker.components.component import ComponentCounters
 from redis_acker.components.tuples import Tuple
-from redis_acker.driver.driver import DriverOptions, clock_of
+from redis_acker.driver.options import DriverOptions, clock_of
 from redis_acker.store.acker import Acker
 from redis_acker.store.streams import Cause
 from redis_acker.topology.routing import TaskRouter

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from redis_acker.components.component import ComponentCounters
 from redis_acker.components.spout import Spout
 from redis_acker.driver.deaths import Trials
-from redis_acker.driver.driver import DriverOptions, SpoutDriver, clock_of
+from redis_acker.driver.driver import SpoutDriver
+from redis_acker.driver.options import DriverOptions, clock_of
 from redis_acker.errors import AckerError, BadInput, BadTopology
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array

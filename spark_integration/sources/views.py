@@ -21,7 +21,8 @@ from pyspark.sql.types import StructType
 
 from redis_acker import Acker, DeadLetters
 from redis_acker.errors import Unreadable
-from redis_acker.retries.book import FailedRoot, Request
+from redis_acker.retries.book import Request
+from redis_acker.retries.failed_roots import FailedRoot
 from redis_acker.store.message_ids import MessageId, id_to_text
 from redis_acker.store.streams import Failure, parse_entry
 from redis_acker.views.overview import read_overview

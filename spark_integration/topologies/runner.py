@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from redis_acker.clock import SystemClock
 from redis_acker.components.component import ComponentCounters
 from redis_acker.components.tuples import Tuple
-from redis_acker.driver.driver import DriverOptions, clock_of
+from redis_acker.driver.options import DriverOptions, clock_of
 from redis_acker.errors import BadInput, ServerUnavailable
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array

@@ -9,7 +9,7 @@ import pytest
 
 import spark_integration.errors
 from redis_acker import errors
-from redis_acker.driver.driver import DEFAULT_MAX_PENDING
+from redis_acker.driver.options import DEFAULT_MAX_PENDING
 from tests.docs.pages import PAGES, ROOT, name_of
 
 ERRORS_PAGE = ROOT / "docs" / "errors.md"

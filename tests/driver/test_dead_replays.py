@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redis_acker import RetryPolicy
-from redis_acker.driver.finishing import REQUESTS_EVERY_MS
+from redis_acker.driver.requests import REQUESTS_EVERY_MS
 from redis_acker.errors import BadInput
 from redis_acker.retries.book import RetryBook
 from redis_acker.retries.dead_letters import DeadLetters

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from redis_acker import Message, Spout, SpoutDriver
-from redis_acker.driver.finishing import REQUESTS_EVERY_MS
 from redis_acker.driver.life import TRANSITIONS, Life, Messages, State
+from redis_acker.driver.requests import REQUESTS_EVERY_MS
 from redis_acker.errors import ServerUnavailable
-from redis_acker.retries.book import DeadLetter, FailedAttempt, FailedRoot, Retry, RetryBook
+from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry, RetryBook
 from redis_acker.retries.dead_letters import DeadLetters
+from redis_acker.retries.failed_roots import FailedRoot
 from redis_acker.retries.requests import ReplayRequests
 from tests.driver.conftest import NewWorld
 from tests.driver.faults import unavailable, watched_acker

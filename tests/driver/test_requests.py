@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from redis_acker.driver.finishing import REQUESTS_EVERY_MS
+from redis_acker.driver.requests import REQUESTS_EVERY_MS
 from redis_acker.errors import BadInput, ServerUnavailable
-from redis_acker.retries.book import FailedRoot, RetryBook
+from redis_acker.retries.book import RetryBook
+from redis_acker.retries.failed_roots import FailedRoot
 from redis_acker.retries.requests import ReplayRequests, Requested
 from redis_acker.retries.withdrawals import Choice, Owner, Withdrawal
 from redis_acker.store.message_ids import MessageId
@@ -174,8 +175,8 @@ def test_a_driver_killed_after_it_took_the_request_leaves_it_in_the_book(new_wor
     ask(world, failed_without_driver(world))
     killed = world.new_driver(spout=Forgetful(world.disk))
     killed.open()
-    assert killed._finisher
-    killed._finisher.accept_requests()
+    assert killed._requests
+    killed._requests.accept()
     world.let_lease_run_out()
     driver = world.new_driver(spout=Forgetful(world.disk))
     driver.open()

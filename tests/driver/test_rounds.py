@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redis_acker.driver.finishing import REQUESTS_EVERY_MS
+from redis_acker.driver.requests import REQUESTS_EVERY_MS
 from redis_acker.errors import MemoryFull
 from redis_acker.retries.book import RetryBook
 from redis_acker.retries.dead_letters import DeadLetters

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from redis_acker import Acker, LocalRunner, OutputCollector, Topology, TopologyBuilder, Tuple
-from redis_acker.driver.driver import DriverOptions
+from redis_acker.driver.options import DriverOptions
 from redis_acker.errors import BadTopology
 from redis_acker.spouts.iterable import IterableSpout
 from redis_acker.testing import simulated_acker
