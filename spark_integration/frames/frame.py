@@ -18,15 +18,15 @@ from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.message_ids import MessageId
 from spark_integration.errors import BadFrame
 from spark_integration.frames import anchor_columns, checks
-from spark_integration.frames.anchored import run_anchored
-from spark_integration.frames.fused import FusedPlan, run_fused
+from spark_integration.frames.ending import run_collect, run_sink, run_write, sink_of
+from spark_integration.frames.fused import FusedPlan
 from spark_integration.frames.groups import GroupedFrame, GroupKey
 from spark_integration.frames.hand_over import hand_over
-from spark_integration.frames.job import Build, Frames, InputNode, PlanNode, run_job
+from spark_integration.frames.job import Build, Frames, InputNode, PlanNode
 from spark_integration.frames.repeatable import keeps_order, stored, stored_if_unstable
 from spark_integration.frames.sinks import Sink
-from spark_integration.frames.steps import COUNT_SCHEMA, BatchStep, RowStep, Step
-from spark_integration.frames.tracked_steps import PartitionSink, TrackedSink, TrackedStep, write_partitions
+from spark_integration.frames.steps import BatchStep, RowStep, Step
+from spark_integration.frames.tracked_steps import TrackedStep
 from spark_integration.runs.deliveries import Deliveries
 from spark_integration.runs.failing import Tracking
 from spark_integration.runs.held import Held
@@ -239,22 +239,12 @@ class TrackedFrame:
     def write(self, save: Callable[[DataFrameWriter], object]) -> Summary:
         """Runs the job and lets save(writer) write its rows; completes the messages once that has succeeded:
         frame.write(lambda writer: writer.mode("append").parquet(path))."""
-
-        def write(frame: DataFrame, tracking: Tracking) -> None:
-            if isinstance(save(frame.drop(COLUMN).write), DataFrameWriter):
-                raise BadFrame("Nothing was written: end with a call that writes, such as writer.parquet(path).")
-
-        return run_job(self._node, self._options, write, is_sink_native=True)
+        return run_write(self._node, self._options, save)
 
     def collect(self) -> tuple[list[Row], Summary]:
         """Runs the job and brings its rows to the driver, where they must fit; completes the messages once they have
         arrived."""
-        rows: list[Row] = []
-
-        def write(frame: DataFrame, tracking: Tracking) -> None:
-            rows.extend(frame.drop(COLUMN).collect())
-
-        return rows, run_job(self._node, self._options, write, is_sink_native=True)
+        return run_collect(self._node, self._options)
 
     def sink(
         self,
@@ -278,23 +268,13 @@ class TrackedFrame:
 
         In a job without a shuffle messages complete while it runs, and if it dies, the next run continues from there.
         """
-        checks.check_sink(function, per, concurrency, sink_timeout_s)
-        step = name or checks.name_of(function)
-        if anchors is not None:
-            self.check_leaving(anchors, per)
-        if per == "partition":
-            return self._run_partition_sink(function, step)
-        sink = Sink(step, function, per, concurrency, sink_timeout_s, anchors)
-        if plan := FusedPlan.of(self._node):
-            return self._run_fused(plan, sink)
+        return self.run_sink(sink_of(function, per, concurrency, sink_timeout_s, name, anchors))
 
-        def write(frame: DataFrame, tracking: Tracking | None) -> None:
-            counts = map_in_workers(frame, TrackedSink(sink, tracking), COUNT_SCHEMA, name=step)
-            if tracking is not None:
-                counts.agg(F.sum("rows")).collect()
-
-        write(self._frame, None)  # refuses a function that cannot be sent before anything has begun
-        return run_job(self._node, self._options, write)
+    def run_sink(self, sink: Sink) -> Summary:
+        """sink(), with what a stream was told once for all its micro-batches."""
+        if sink.anchors is not None:
+            self.check_leaving(sink.anchors, sink.per)
+        return run_sink(self._node, lambda: self._frame, self._options, sink)
 
     def check_leaving(self, anchors: str, per: str, *, as_they_came: bool = False) -> None:
         """Raises BadFrame if rows cannot leave with their anchors. as_they_came: steps must get them unchanged."""
@@ -302,15 +282,6 @@ class TrackedFrame:
         is_changed = as_they_came and plan is not None and bool(plan.projections)
         replays = self._options.replays
         checks.check_leaving(self.columns, anchors, is_fused=plan is not None, replays=replays, is_changed=is_changed)
-
-    def _run_fused(self, plan: FusedPlan, sink: Sink) -> Summary:
-        if isinstance(plan.messages, Deliveries):
-            return run_anchored(plan.messages, plan, self._options, sink)
-        return run_fused(plan.messages, plan, self._options, sink)
-
-    def _run_partition_sink(self, function: Callable[[Any], object], name: str) -> Summary:
-        map_in_workers(self._frame, PartitionSink(name, function, None), COUNT_SCHEMA, name=name)
-        return run_job(self._node, self._options, partial(write_partitions, name=name, function=function))
 
     def to_df(self, anchors: str = "anchors") -> DataFrame:
         """The rows with their anchors in a column of bytes, for another application that acks them: with

@@ -12,6 +12,8 @@ from spark_integration.errors import SinkHangs
 from spark_integration.frames.rows import Rows
 from spark_integration.frames.steps import RAISED, FailedRows
 
+Per = Literal["row", "batch", "partition"]
+
 ROWS_AT_ONCE = 10_000
 """Most rows that a sink is given in one batch."""
 
@@ -21,11 +23,11 @@ _LOOK_EVERY_S = 0.5
 @dataclass(frozen=True)
 class Sink:
     """Hands rows to a function: one at a time, or as Arrow batches. If it raises, the messages behind what it was given
-    fail, and the next follows."""
+    fail, and the next follows. PartitionSink does it for whole partitions."""
 
     name: str
     function: Callable[[Any], object]
-    per: Literal["row", "batch"] = "batch"
+    per: Per = "batch"
     concurrency: int = 1
     """Calls that run at once."""
     timeout_s: float = 600.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Concatenate, Literal, ParamSpec
 
 from pyspark.sql import Column, DataFrame, DataFrameWriter
@@ -15,6 +14,7 @@ from redis_acker.errors import BadInput
 from redis_acker.retries.policy import RetryPolicy
 from spark_integration.errors import BadFrame
 from spark_integration.frames import checks
+from spark_integration.frames.ending import sink_of
 from spark_integration.frames.frame import TrackedFrame, track
 from spark_integration.frames.repeatable import is_repeatable_stream
 from spark_integration.runs.summary import Summary
@@ -153,22 +153,13 @@ class TrackedStream:
         anchors: hands the rows over to another application, as in TrackedFrame.sink(). The query keeps the row of each
         of its messages in the store until the message is complete or dead, to bring it again if it fails there.
         """
-        checks.check_sink(function, per, concurrency, sink_timeout_s)
-        plan = self._plan
+        sink, plan = sink_of(function, per, concurrency, sink_timeout_s, name, anchors), self._plan
         if anchors is not None:
             self._preview.check_leaving(anchors, per, as_they_came=isinstance(plan, StreamPlan))
             plan = replace(plan, hands_over=True) if isinstance(plan, StreamPlan) else plan
-        sink = partial(
-            TrackedFrame.sink,
-            function=function,
-            per=per,
-            concurrency=concurrency,
-            sink_timeout_s=sink_timeout_s,
-            name=name,
-            anchors=anchors,
-        )
         is_fused = per != "partition" and self._preview.is_fused
-        return TrackedStream(plan, self._preview, self._play)._ends_with(sink, is_fused=is_fused)
+        stream = TrackedStream(plan, self._preview, self._play)
+        return stream._ends_with(lambda frame: frame.run_sink(sink), is_fused=is_fused)
 
     def write(self, save: Callable[[DataFrameWriter], object]) -> StreamJob:
         """Lets save(writer) write the rows of each micro-batch: stream.write(lambda writer: writer.mode("append")
