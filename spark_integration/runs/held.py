@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import RunProgress
 from spark_integration.runs.arrivals import Arrivals
 from spark_integration.runs.spout import RunSpout
 from spark_integration.runs.tally import Tally
+
+Spans = list[tuple[int, int]]
+"""First block sequence and rows of roots that follow each other."""
+
+
+class WrittenNote(Protocol):
+    """Where the run of a job with a shuffle notes that it is written, before it acks: then nothing does it again."""
+
+    def note(self, token: str, lives: list[str], spans: Spans) -> None:
+        """Notes what is to be acked, under which token, and how the servers were named when the run began."""
+
+    def forget(self) -> None:
+        """It has to be done again."""
 
 
 @dataclass(frozen=True)
@@ -34,3 +48,4 @@ class Held:
     """Counts how long messages take, if the stream knows when they have arrived."""
     is_replay: bool = False
     """All messages have failed before."""
+    written: WrittenNote | None = None

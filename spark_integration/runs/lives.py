@@ -12,12 +12,12 @@ class ServerLives:
 
     def __init__(self, acker: Acker) -> None:
         self._shards = acker.shards
-        self._at_first = self._shards.server_lives()
+        self.at_first = self._shards.server_lives()
 
     def check(self) -> None:
         """Raises StoreLost unless all that servers were told since is there, or was when it was read before this."""
         now = self._shards.server_lives()
-        if changed := [shard for shard, life in enumerate(now) if life != self._at_first[shard]]:
+        if changed := [shard for shard, life in enumerate(now) if life != self.at_first[shard]]:
             raise StoreLost(
                 f"The server of shard {changed[0]} was restarted, or replaced by another, while the job ran, and may "
                 "have lost that rows have failed, so nothing more of this run counts as done: run it again."

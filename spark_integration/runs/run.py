@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from pyspark.sql import SparkSession
 
+from redis_acker.errors import StoreLost
 from redis_acker.store.streams import Cause
 from spark_integration.runs.collected import CollectedMessages
 from spark_integration.runs.deliveries import Deliveries
@@ -41,6 +42,9 @@ class Run(RunLife, Generic[AnyInput]):
         self._has_python = True
         """Whether workers may fail rows."""
         self._lives: ServerLives | None = None
+        self._written = options.held.written if options.held else None
+        self._is_written = False
+        """Or may be: whether that is noted."""
 
     def __len__(self) -> int:
         """How many messages and deliveries it tracks."""
@@ -55,7 +59,7 @@ class Run(RunLife, Generic[AnyInput]):
             one.take_lease()
 
     def _begin(self) -> None:
-        self._lives = ServerLives(self._acker) if self._has_python else None
+        self._lives = ServerLives(self._acker) if self._has_python or self._written else None
         self._notes.begin()
         for one in self.inputs:
             one.make_pending()
@@ -63,8 +67,9 @@ class Run(RunLife, Generic[AnyInput]):
         self.tracking = Tracking(StoreAddress.of(self._acker), self.name, tables, self._is_replay)
 
     def _end(self, error: BaseException | None) -> None:
-        # A run that has lost its spout leaves it to the one that has it now.
-        mine = [one for one in self.inputs if one.has_lease()]
+        # A run that has lost its spout leaves it to the one that has it now, and what is written to whoever acks it.
+        is_left = error is not None and self._is_written
+        mine = [] if is_left else [one for one in self.inputs if one.has_lease()]
         if error is not None:
             for one in mine:
                 one.fail(f"{type(error).__name__}: {error}")
@@ -78,7 +83,7 @@ class Run(RunLife, Generic[AnyInput]):
 
     def check_servers(self) -> None:
         """Raises StoreLost if what workers told them may be lost. What was read before this was whole."""
-        if self._lives:
+        if self._lives and self._has_python:
             self._lives.check()
 
     def free_tables(self) -> None:
@@ -133,9 +138,22 @@ class JobRun(Run[CompletedInput]):
         """Acks what has not failed."""
         self._watch.check()
         self.check_servers()
-        for one in self.inputs:
-            one.complete(self._token)
+        self._note_written()
+        try:
+            for one in self.inputs:
+                one.complete(self._token)
+        except StoreLost:
+            if self._written:
+                self._written.forget()  # before it fails
+                self._is_written = False
+            raise
         return Summary.of_inputs([one.summary(self._seconds) for one in self.inputs])
+
+    def _note_written(self) -> None:
+        if self._written and self._lives:
+            self._is_written = True  # first: the note may be stored though its reply is lost
+            spans = [span for one in self.inputs if isinstance(one, MessagesInRun) for span in one.spans]
+            self._written.note(self._token, self._lives.at_first, spans)
 
 
 class HandOverRun(Run[HandedOverInput]):

@@ -20,7 +20,7 @@ from redis_acker.store.run_records import PartitionProgress, RunAbout
 from redis_acker.store.stats import Acks
 from redis_acker.store.streams import Cause
 from spark_integration.errors import OtherRows
-from spark_integration.runs.held import Held
+from spark_integration.runs.held import Held, Spans
 from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.pending import ROOTS_SCHEMA, ROWS_SCHEMA, FindRoots, MakePending
 from spark_integration.runs.portions import own_edges
@@ -63,6 +63,11 @@ class MessagesInRun:
 
     def __len__(self) -> int:
         return sum(one.rows for one in self._portions)
+
+    @property
+    def spans(self) -> Spans:
+        """Of the roots of its messages."""
+        return [(one.first, one.rows) for one in self._portions]
 
     # -- its spout -----------------------------------------------------------------------------------------------
 

@@ -70,12 +70,12 @@ class AnchoredQuery(TrackedQuery):
         begin_s = time.monotonic()
         plan, rows = self._plan, 0
         batch = checks.check_frame(batch, stable_source=plan.stable_source)
-        for found in run_in_parts(batch, plan.anchors, lambda part: plan.run(plan.tracked(part)), self._give_up):
+        for found in run_in_parts(batch, plan.anchors, lambda rows, _: plan.run(plan.tracked(rows)), self._give_up):
             rows += found.tracked
             self._done, self._failed = self._done + found.completed, self._failed + found.failed
         self._count_batch(batch_id, rows, begin_s)
 
-    def _give_up(self, rows: DataFrame, death: str) -> None:
+    def _give_up(self, rows: DataFrame, part: str, death: str) -> None:
         """Fails the messages of a row that its worker died of; their spouts bring them again."""
         [anchors, *_] = rows.toArrow().column(self._plan.anchors).to_pylist()
         self._acker.fail(list(Anchors.from_bytes(anchors)), component=self._name, error=alone_with(death))

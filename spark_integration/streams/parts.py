@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from redis_acker.errors import AckerError
-from spark_integration.runs.summary import Summary
 from spark_integration.streams.deaths import death_in
 
 _BITS = 3
@@ -17,33 +17,39 @@ _BITS = 3
 
 _MOST_LEVELS = 64 // _BITS
 
+Done = TypeVar("Done")
+
 log = logging.getLogger(__name__)
 
 
 def run_in_parts(
     frame: DataFrame,
     column: str,
-    run: Callable[[DataFrame], Summary],
-    give_up: Callable[[DataFrame, str], None],
+    run: Callable[[DataFrame, str], Done],
+    give_up: Callable[[DataFrame, str, str], None],
     *,
-    level: int = 0,
-) -> Iterator[Summary]:
+    is_split: Callable[[str], bool] = lambda part: False,
+    part: str = "",
+) -> Iterator[Done]:
     """Runs a job over a frame. If a worker dies, over parts of it, each as a job of its own. Rows with the same value
     in a column stay together.
 
-    give_up: is given the rows of one value that a worker died of, and why."""
-    try:
-        yield run(frame)
-        return
-    except AckerError as error:
-        death = death_in(error)
-        if not death:
-            raise
+    run, give_up: are given rows and the name of the part that they are: a digit for each time it was split, so that the
+    whole is ''. give_up: the rows of one value that a worker died of, and why.
+    is_split: whether a part has been split before, and is not to be tried as a whole."""
     name = F.col(f"`{column}`")
-    if level >= _MOST_LEVELS or len(frame.select(name).distinct().limit(2).collect()) == 1:
-        give_up(frame, death)
-        return
-    log.warning("The job of a micro-batch is done again in parts, because a worker died: %s", death)
-    part = F.shiftrightunsigned(F.xxhash64(name), level * _BITS).bitwiseAND((1 << _BITS) - 1)
+    if not is_split(part):
+        try:
+            yield run(frame, part)
+            return
+        except AckerError as error:
+            death = death_in(error)
+            if not death:
+                raise
+        if len(part) >= _MOST_LEVELS or len(frame.select(name).distinct().limit(2).collect()) == 1:
+            give_up(frame, part, death)
+            return
+        log.warning("The job of a micro-batch is done again in parts, because a worker died: %s", death)
+    digit = F.shiftrightunsigned(F.xxhash64(name), len(part) * _BITS).bitwiseAND((1 << _BITS) - 1)
     for i in range(1 << _BITS):
-        yield from run_in_parts(frame.where(part == i), column, run, give_up, level=level + 1)
+        yield from run_in_parts(frame.where(digit == i), column, run, give_up, is_split=is_split, part=f"{part}{i}")

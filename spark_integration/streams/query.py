@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ from spark_integration.streams.running import LOOK_EVERY_S, TrackedQuery
 from spark_integration.streams.spout import Source, StreamSpout
 from spark_integration.streams.suspects import BatchProgress, Suspects
 from spark_integration.streams.tally import StreamTally
+from spark_integration.streams.written import WrittenPart, WrittenParts
 
 log = logging.getLogger(__name__)
 
@@ -162,9 +163,10 @@ class MessageQuery(TrackedQuery):
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
         progress = BatchProgress(self._plan)
         held = self._checkpoint.held(self._spout, self._tally, progress, batch_id, **self._told)
+        written = WrittenParts(self._acker, self._spout, held.input)
         if self._checkpoint.is_finished(batch_id):
             log.info("Micro-batch %d of spout %s was finished before.", batch_id, self._plan.spout)
-            self._clean_up(held)
+            self._clean_up(held, written)
             return
         self._wait_for_room()
         if self._is_stopped:
@@ -175,12 +177,12 @@ class MessageQuery(TrackedQuery):
             batch = self._spout.without_strays(batch, self._plan.message_id)
         batch = checks.check_frame(batch, stable_source=self._plan.stable_source)
         tracked = self._plan.tracked(batch, held)
-        rows = self._run_tracked(tracked, progress) if self._plan.is_fused else self._run_parts(batch, held)
+        rows = self._run_tracked(tracked, progress) if self._plan.is_fused else self._run_parts(batch, held, written)
         self._retries.find_rows(tracked)
         self._spout.bury_strays()
         self._spout.renew_lease()
         self._checkpoint.finish(batch_id)
-        self._clean_up(held)
+        self._clean_up(held, written)
         self._began_ms = None
         self._count_batch(batch_id, rows, begin_s)
 
@@ -194,23 +196,33 @@ class MessageQuery(TrackedQuery):
                     raise
             self._wait_for_room()
 
-    def _run_parts(self, batch: DataFrame, held: Held) -> int:
-        """A job in which no task keeps the books is done as a whole or not at all."""
+    def _run_parts(self, batch: DataFrame, held: Held, written: WrittenParts) -> int:
+        """A job in which no task keeps the books is done as a whole or not at all. What was written by a query that
+        died is not written again."""
         plan = self._plan
 
-        def give_up(rows: DataFrame, death: str) -> None:
+        def run(rows: DataFrame, part: str) -> int:
+            done = written.finish(part)
+            if done is None:
+                tracked = plan.tracked(rows, replace(held, written=WrittenPart(written, part)))
+                done = plan.run(tracked).tracked
+                written.done(part, done)
+            return done
+
+        def give_up(rows: DataFrame, part: str, death: str) -> None:
             table = rows.toArrow()
             [message_id] = set(table.column(plan.message_id).to_pylist())
             self._spout.note_attempt(message_id, alone_with(death), table.slice(0, 1))
+            written.done(part, 0)
 
-        done = run_in_parts(batch, plan.message_id, lambda part: plan.run(plan.tracked(part, held)), give_up)
-        return sum(one.tracked for one in done)
+        return sum(run_in_parts(batch, plan.message_id, run, give_up, is_split=written.is_split))
 
-    def _clean_up(self, held: Held) -> None:
+    def _clean_up(self, held: Held, written: WrittenParts) -> None:
         """Forgets how far the run of a micro-batch has come that is noted as finished."""
         if not self._plan.hands_over:
             self._acker.shards.failed_rows(self._spout.rows_name).delete()
         held.progress.drop()
+        written.drop()
         self._spout.end_batch(self._tally)
 
     def _wait_for_room(self) -> None:

@@ -45,6 +45,11 @@ class Feed:
         finally:
             os.close(file)
 
+    def written(self) -> Counter[int]:
+        """The numbers in the files that write() has put into `out`."""
+        files = (self.directory / "out").glob("part-*")
+        return Counter(json.loads(line)["number"] for file in files for line in file.read_text().splitlines())
+
     def left(self) -> list[bytes]:
         """The anchors of all rows that have left for another application."""
         return [bytes.fromhex(line) for line in (self.directory / "left").read_text().split()]

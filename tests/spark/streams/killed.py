@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -22,15 +23,19 @@ from spark_integration.runs.books import TaskBooks
 from spark_integration.runs.leaving_books import LeavingBooks
 from spark_integration.streams.checkpoint import Checkpoint
 from spark_integration.streams.query import MessageQuery
+from spark_integration.streams.spout import StreamSpout
+from spark_integration.streams.written import WrittenParts
 from tests.spark.cluster import HOSTS, SMALL
 from tests.spark.processes import ROOT
 from tests.spark.streams.feed import NOW, SCHEMA, SPOUT, Feed
 from tests.waiting import wait_until
 
-InBatch = Literal["in sink", "before note", "before ack", "before record", "after record", "before commit"]
-Hold = InBatch | Literal["", "waiting", "in retry"]
+InBatch = Literal["in sink", "before note", "before ack", "in acks", "before record", "after record", "before commit"]
+Hold = InBatch | Literal["", "waiting", "in retry", "after a part"]
 """Where a query waits to be killed. before note: when the sink of its first portion has returned, and the rows that
-failed in it have, but nothing says so yet. before ack: a step further."""
+failed in it have, but nothing says so yet. before ack: a step further. in acks: when the driver has acked the first
+portion of several. after a part: when a row that kills its worker was given up, and other parts of its micro-batch are
+done."""
 
 Kind = Literal["sink", "columns", "shuffle", "write", "leave"]
 """sink: tasks keep the books. columns: so they do behind native columns. shuffle, write: the driver keeps them. leave:
@@ -39,6 +44,8 @@ rows leave for another application, with their anchors in the file `left`."""
 BATCH_ROWS = 20
 FAILS = 7
 """Numbers that leave this after division by 100 fail, until the file `mended` is there."""
+KILLS = 250
+"""The number that takes its worker down, if a query holds after parts of a micro-batch."""
 
 
 class Work:
@@ -76,6 +83,8 @@ class Work:
         return (self.directory / "mended").exists()
 
     def step(self, row: Row) -> Row:
+        if self._holds == "after a part" and row.number == KILLS:
+            os._exit(1)
         if row.number % 100 == FAILS:
             if self._holds == "in retry" and (self.directory / f"failed {row.number}").exists():
                 self.hold()
@@ -117,6 +126,35 @@ def hold_at_record(work: Work, *, after: bool) -> None:
         work.hold()
 
     setattr(Checkpoint, "finish", finish)  # noqa: B010
+
+
+def hold_in_acks(work: Work) -> None:
+    """In a job whose driver completes the messages."""
+    real, calls = Acker.ack, itertools.count()
+
+    def ack(acker: Acker, *args: Any, **options: Any) -> Any:
+        if next(calls):
+            work.hold()
+        return real(acker, *args, **options)
+
+    setattr(Acker, "ack", ack)  # noqa: B010
+
+
+def hold_after_parts(work: Work) -> None:
+    """When the row that kills its worker is given up, and another part is done after it."""
+    real, give_up, given_up = WrittenParts.done, StreamSpout.note_attempt, list[Any]()
+
+    def note_attempt(spout: StreamSpout, *args: Any) -> None:
+        give_up(spout, *args)
+        given_up.extend(args[:1])
+
+    def done(written: WrittenParts, part: str, rows: int) -> None:
+        real(written, part, rows)
+        if given_up and rows:
+            work.hold()
+
+    setattr(StreamSpout, "note_attempt", note_attempt)  # noqa: B010
+    setattr(WrittenParts, "done", done)  # noqa: B010
 
 
 def count_looks(work: Work) -> None:
@@ -194,6 +232,10 @@ def main(url: list[str], namespace: str, directory: str, cores: int, holds: Hold
         hold_at_record(work, after=holds == "after record")
     if holds == "before commit":
         hold_before_commit(work)
+    if holds == "in acks":
+        hold_in_acks(work)
+    if holds == "after a part":
+        hold_after_parts(work)
     if holds == "before note":
         count_looks(work)
     with Acker(url, namespace=namespace) as acker:

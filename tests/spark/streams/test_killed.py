@@ -39,7 +39,8 @@ def reconcile_books(acker: Acker) -> None:
     for part in ("", "retries"):
         assert not acker.shards.progress(number, part).exists()
         assert not acker.shards.done_keys(number, part).exists()
-    assert not acker.shards.failed_rows(f"stream {number}").exists()
+    for rows in (f"stream {number}", f"stream {number}:written"):
+        assert not acker.shards.failed_rows(rows).exists()
 
 
 def finish(acker: Acker, feed: Feed, *, cores: int, kind: Kind = "sink") -> None:
@@ -98,6 +99,8 @@ def test_what_was_handed_over_before_the_query_was_killed_is_left_to_the_next_ap
         ("sink", "after record"),
         ("sink", "before commit"),
         ("columns", "before record"),
+        ("shuffle", "in acks"),
+        ("shuffle", "before record"),
         ("shuffle", "before commit"),
     ],
 )
@@ -108,10 +111,22 @@ def test_a_micro_batch_that_is_done_and_not_committed_by_spark_does_nothing_agai
     assert sum(filled.sunk().values()) == ROWS - 4
     record = TrackedStreams(acker).get(SPOUT)
     assert record is not None
-    assert record.batch == (-1 if holds == "before record" else 0)
+    assert record.batch == (-1 if holds in ("in acks", "before record") else 0)
 
     finish(acker, filled, cores=1, kind=kind)
     reconcile(acker, filled)
+
+
+@pytest.mark.parametrize("holds", ["in acks", "after a part"])
+def test_what_is_written_is_not_written_again(filled: Feed, acker: Acker, holds: Hold) -> None:
+    """Also parts of a micro-batch, whose other parts are done when nothing kills its workers any more."""
+    kill_when_held(acker, filled, cores=4, holds=holds, kind="write")
+    done = filled.written()
+    assert 0 < done.total() == len(done) <= ROWS - 4
+
+    finish(acker, filled, cores=1, kind="write")
+    assert filled.written() == dict.fromkeys(range(ROWS), 1)
+    reconcile_books(acker)
 
 
 @pytest.mark.parametrize("holds", ["waiting", "in retry"])

@@ -1,0 +1,112 @@
+"""Which parts of a micro-batch are written, in jobs whose driver completes the messages. It is noted before they are
+acked: if the query dies then, the next start acks them, and writes nothing again."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict, dataclass, field
+
+from redis_acker import Acker
+from redis_acker.errors import Unreadable
+from redis_acker.store.hashes import json_of
+from redis_acker.store.progress import KEPT_FOR_MS, RunProgress
+from redis_acker.store.quarantine import Quarantine
+from spark_integration.runs.held import Spans
+from spark_integration.runs.portions import own_edges
+from spark_integration.streams.spout import StreamSpout
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Note:
+    """A part that is written."""
+
+    batch: str
+    """Names the micro-batch."""
+    rows: int
+    token: str = ""
+    """Under which it is acked."""
+    lives: list[str] = field(default_factory=list)
+    """Of the servers, when its run began."""
+    spans: Spans = field(default_factory=list)
+    """Of its roots; empty once they are acked."""
+
+
+class WrittenParts:
+    """The parts of one micro-batch that are written, each named as run_in_parts() does."""
+
+    def __init__(self, acker: Acker, spout: StreamSpout, batch: str) -> None:
+        self._acker, self._batch = acker, batch
+        self._progress = RunProgress(acker, spout.number)
+        self._stored = acker.shards.failed_rows(f"{spout.rows_name}:written")
+        found = Quarantine(acker.shards).readable(self._stored, _note_of)
+        self._notes = {part: note for part, note in found if note.batch == batch}
+
+    def is_split(self, part: str) -> bool:
+        """Whether it was found that a part has to be done in smaller ones."""
+        return any(one != part and one.startswith(part) for one in self._notes)
+
+    def finish(self, part: str) -> int | None:
+        """Acks a part that is written. Returns how many rows it has; None if it has to be done."""
+        note = self._notes.get(part)
+        if note is None:
+            return None
+        if note.spans and note.lives != self._acker.shards.server_lives():
+            log.warning(
+                "%s was written, and is done again: a server was restarted or replaced since, and may have lost that "
+                "rows have failed.",
+                self._batch,
+            )
+            self.forget(part)
+            return None
+        for first, rows in note.spans:
+            roots = self._progress.roots_of(first, rows)
+            self._acker.ack(roots, own_edges(roots), token=note.token)  # what has failed stays failed
+        self.done(part, note.rows)
+        return note.rows
+
+    def done(self, part: str, rows: int) -> None:
+        """Nothing of a part is pending any more."""
+        self._put(part, Note(self._batch, rows))
+
+    def forget(self, part: str) -> None:
+        self._stored.remove([part])
+        self._notes.pop(part, None)
+
+    def drop(self) -> None:
+        self._stored.delete()
+
+    def _put(self, part: str, note: Note) -> None:
+        self._stored.put({part: json.dumps(list(asdict(note).values()))})
+        self._stored.expire(KEPT_FOR_MS)
+        self._notes[part] = note
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    """What the run of a part is given to note it in."""
+
+    parts: WrittenParts
+    part: str
+
+    def note(self, token: str, lives: list[str], spans: Spans) -> None:
+        self.parts._put(self.part, Note(self.parts._batch, sum(rows for _, rows in spans), token, lives, spans))
+
+    def forget(self) -> None:
+        self.parts.forget(self.part)
+
+
+def _note_of(part: bytes, text: bytes) -> tuple[str, Note]:
+    match json_of(text):
+        case [str(batch), int(rows), str(token), list(lives), list(spans)]:
+            return part.decode(errors="replace"), Note(batch, rows, token, lives, [_span_of(one) for one in spans])
+    raise Unreadable("it is not a note of what is written")
+
+
+def _span_of(one: object) -> tuple[int, int]:
+    match one:
+        case [int(first), int(rows)]:
+            return first, rows
+    raise Unreadable("it is not a span of roots")

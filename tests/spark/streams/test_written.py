@@ -1,0 +1,107 @@
+"""Jobs whose driver completes the messages: what is noted as written is acked, and not done again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redis_acker import Acker
+from redis_acker.errors import ServerUnavailable, StoreLost
+from redis_acker.retries.policy import RetryPolicy
+from redis_acker.store.ids import sequence_of
+from spark_integration.runs.portions import own_edges
+from spark_integration.runs.shuffled import MessagesInRun
+from spark_integration.streams.spout import StreamSpout
+from spark_integration.streams.written import WrittenPart, WrittenParts
+from tests.spark.streams.conftest import MakeStream
+from tests.spark.streams.feed import NOW, SPOUT, Feed
+
+BATCH = "query 1 batch 0"
+
+
+@pytest.fixture
+def spout(acker: Acker) -> StreamSpout:
+    return StreamSpout(acker, SPOUT, RetryPolicy(), lambda row: None, None, keeps_all_rows=False)
+
+
+def books(acker: Acker) -> tuple[int, int]:
+    [found] = [one for one in acker.stats().spouts if one.name == SPOUT]
+    return found.completed, found.pending
+
+
+def note(acker: Acker, spout: StreamSpout, lives: list[str]) -> None:
+    """Ten messages are written, and one of them has failed."""
+    roots = acker.allocate(SPOUT, 10)
+    acker.init(roots, own_edges(roots), message_ids=list(range(10)))
+    acker.fail(roots[3:4])
+    spans = [(sequence_of(int(roots[0])), 10)]
+    WrittenPart(WrittenParts(acker, spout, BATCH), "").note("run 1", lives, spans)
+
+
+def test_what_is_written_is_acked_by_the_next_start(
+    acker: Acker, spout: StreamSpout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And once that is done, what becomes of the servers does not matter."""
+    note(acker, spout, acker.shards.server_lives())
+    assert books(acker) == (0, 9)
+
+    assert WrittenParts(acker, spout, BATCH).finish("") == 10
+    assert books(acker) == (9, 0)
+    monkeypatch.setattr(acker.shards, "server_lives", lambda: ["another life"])
+    assert WrittenParts(acker, spout, BATCH).finish("") == 10
+    WrittenParts(acker, spout, BATCH).drop()
+
+
+def test_it_is_done_again_if_a_server_may_have_lost_what_failed(acker: Acker, spout: StreamSpout) -> None:
+    note(acker, spout, ["another life"])
+    assert WrittenParts(acker, spout, BATCH).finish("") is None
+    assert books(acker) == (0, 9)
+    assert not acker.shards.failed_rows(f"{spout.rows_name}:written").exists()
+
+
+def test_notes_of_another_micro_batch_say_nothing(acker: Acker, spout: StreamSpout) -> None:
+    note(acker, spout, acker.shards.server_lives())
+    other = WrittenParts(acker, spout, "query 1 batch 1")
+    assert other.finish("") is None
+    other.drop()
+
+
+def test_a_store_that_is_away_while_messages_are_acked_has_them_acked_once(
+    stream: MakeStream, acker: Acker, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed.put("one.json", range(40))
+    real, calls = Acker.ack, list[Any]()
+
+    def ack(acker: Acker, *args: Any, **options: Any) -> Any:
+        calls.append(options)
+        if len(calls) == 1:
+            raise ServerUnavailable("It is away.")
+        return real(acker, *args, **options)
+
+    monkeypatch.setattr(Acker, "ack", ack)
+    job = stream().repartition(2).sink(feed.sink, per="row")
+    job.start(checkpoint=feed.checkpoint, trigger=NOW).wait()
+    assert len(calls) == 2
+    assert feed.sunk() == dict.fromkeys(range(40), 1)
+    assert books(acker) == (40, 0)
+
+
+def test_a_store_that_has_lost_what_is_acked_has_it_done_again(
+    stream: MakeStream, acker: Acker, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed.put("one.json", range(40))
+
+    def lose(*_: object) -> None:
+        raise StoreLost("It has lost roots.")
+
+    job = stream().repartition(2).sink(feed.sink, per="row")
+    with monkeypatch.context() as patched:
+        patched.setattr(MessagesInRun, "complete", lose)
+        with pytest.raises(StoreLost):
+            job.start(checkpoint=feed.checkpoint, trigger=NOW).wait()
+    assert books(acker) == (0, 0)
+
+    job.start(checkpoint=feed.checkpoint, trigger=NOW).wait()
+    assert feed.sunk() == dict.fromkeys(range(40), 2)
+    assert books(acker) == (40, 0)
