@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from pyspark.sql import DataFrame
 
 from redis_acker import Acker, Anchors
 from spark_integration.frames import checks
 from spark_integration.frames.frame import TrackedFrame, track
+from spark_integration.runs.deliveries import Received
+from spark_integration.runs.keeping import Keeper
 from spark_integration.runs.summary import Summary
 from spark_integration.streams.counters import StreamCounters
 from spark_integration.streams.deaths import alone_with
@@ -52,6 +56,8 @@ class AnchoredQuery(TrackedQuery):
         super().__init__(plan.acker, plan.name)
         self._plan = plan
         self._done = self._failed = 0
+        self._keeps = False
+        """Whether the messages of a micro-batch are kept alive."""
 
     def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> AnchoredQuery:
         self._start(self._plan.frame, checkpoint, trigger)
@@ -70,10 +76,31 @@ class AnchoredQuery(TrackedQuery):
         begin_s = time.monotonic()
         plan, rows = self._plan, 0
         batch = checks.check_frame(batch, stable_source=plan.stable_source)
-        for found in run_in_parts(batch, plan.anchors, lambda rows, _: plan.run(plan.tracked(rows)), self._give_up):
-            rows += found.tracked
-            self._done, self._failed = self._done + found.completed, self._failed + found.failed
+        with ExitStack() as while_in_parts:
+
+            def run(some: DataFrame, part: str) -> Summary:
+                if part and not self._keeps:
+                    while_in_parts.enter_context(self._keeping(batch))
+                return plan.run(plan.tracked(some))
+
+            for found in run_in_parts(batch, plan.anchors, run, self._give_up):
+                rows += found.tracked
+                self._done, self._failed = self._done + found.completed, self._failed + found.failed
         self._count_batch(batch_id, rows, begin_s)
+
+    @contextmanager
+    def _keeping(self, batch: DataFrame) -> Iterator[None]:
+        """Keeps the messages of a micro-batch alive. Workers do that for the rows that they are at; those of other
+        parts wait, for as long as it takes to find what kills a worker."""
+        column = self._plan.anchors
+        roots = np.unique(Received.of(batch.select(f"`{column}`").toArrow().column(0), column).roots)
+        self._acker.extend(roots)
+        self._keeps = True
+        try:
+            with Keeper(self._acker) as keeper, keeper.keeping(roots):
+                yield
+        finally:
+            self._keeps = False
 
     def _give_up(self, rows: DataFrame, part: str, death: str) -> None:
         """Fails the messages of a row that its worker died of; their spouts bring them again."""
