@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from redis_acker.errors import BadInput
 from redis_acker.spouts.user_streams import UserStreams
+from redis_acker.store.message_ids import MessageId
 from spark_integration.sources.address import ServerAddress
 from spark_integration.sources.options import MAX_PER_TRIGGER, ROWS_PER_PARTITION, SourceOptions
 from spark_integration.sources.register import register_as
@@ -71,7 +72,7 @@ class RedisStreamSource:
         reader = spark.readStream.format(_FORMAT).options(**self._options.as_options())
         return (reader if schema is None else reader.schema(schema)).load()
 
-    def finish(self, message_ids: Iterable[str]) -> None:
+    def finish(self, message_ids: Iterable[MessageId]) -> None:
         """Says which messages have had their final event, by the `id` of their rows: `orders:0/1700000000000-0`. It may
         be told of a message again."""
         ids: dict[int, list[str]] = {}

@@ -62,7 +62,7 @@ def _soak(options: argparse.Namespace, per_s: float) -> dict[str, object]:
         next_fault_s = time.monotonic() + FAULT_EVERY_S
         while time.monotonic() < end_s:
             time.sleep(1)
-            memory.append((_server_bytes(world), sum(_bytes_of(one.pid) for one in world.processes.values())))
+            memory.append((server_bytes(world), sum(bytes_of(one.pid) for one in world.processes.values())))
             if time.monotonic() >= next_fault_s:
                 world.rng.choice(FAULTS)(world)
                 world.revive()
@@ -84,12 +84,12 @@ def _soak(options: argparse.Namespace, per_s: float) -> dict[str, object]:
     }
 
 
-def _server_bytes(world: World) -> int:
+def server_bytes(world: World) -> int:
     with world.client(world.servers[0]) as client:
         return int(client.info("memory")["used_memory"])
 
 
-def _bytes_of(pid: int) -> int:
+def bytes_of(pid: int) -> int:
     """Resident memory of a process; 0 if it has just ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096

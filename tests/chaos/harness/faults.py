@@ -12,6 +12,7 @@ from time import sleep
 
 import redis
 
+from tests.chaos.harness import stream
 from tests.chaos.harness.journal import read
 from tests.chaos.harness.roots import TIMEOUT_MS
 from tests.chaos.harness.world import World
@@ -21,6 +22,9 @@ from tests.spark.processes import command_line, descendants
 from tests.waiting import wait_until
 
 Fault = Callable[[World], None]
+
+WORKER = "pyspark.daemon"
+"""In the command line of a Python worker."""
 
 
 def _some_server(world: World) -> Server:
@@ -138,15 +142,26 @@ def kill_spark_driver(world: World) -> None:
 
 
 def kill_executor(world: World) -> None:
+    _wait_for_work(world)
     _kill_of_spark(world, "CoarseGrainedExecutorBackend")
 
 
 def kill_python_worker(world: World) -> None:
-    _kill_of_spark(world, "pyspark.daemon")
+    _wait_for_work(world)
+    kill_some_worker(world)
+
+
+def kill_some_worker(world: World) -> None:
+    """A Python worker, or what they are forked from, whether it is at work or not."""
+    _kill_of_spark(world, WORKER)
+
+
+def restart_query(world: World) -> None:
+    """A streaming query is stopped, and started again in the same process."""
+    (world.folder / stream.RESTART).touch()
 
 
 def _kill_of_spark(world: World, what: str) -> None:
-    _wait_for_work(world)
     if found := [pid for pid in descendants(world.processes["spark"].pid) if _is_running(pid, what)]:
         _signal(world.rng.choice(found), signal.SIGKILL)
 

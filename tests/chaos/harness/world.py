@@ -15,7 +15,7 @@ from typing import Any
 import redis
 
 from redis_acker import Acker
-from tests.chaos.harness import operator, pipeline, roots, spark, tasks
+from tests.chaos.harness import operator, pipeline, roots, spark, stream, tasks
 from tests.chaos.workers import Process, QuickProcess
 from tests.proxy import CuttingProxy
 from tests.sentinels import SentinelSet, start_sentinel
@@ -34,7 +34,7 @@ class World:
     """One scenario under way. `stop()` ends and removes everything."""
 
     def __init__(self, store: str, load: str, seed: int, messages: int, bug: str = "", *, per_s: float = inf) -> None:
-        """per_s: roots that a sender makes in a second."""
+        """per_s: roots or messages that a sender makes in a second."""
         self.rng, self.namespace = random.Random(seed), f"chaos{secrets.token_hex(3)}"
         self.folder = Path(tempfile.mkdtemp(prefix="chaos-"))
         self.store, self.load = store, load
@@ -49,6 +49,8 @@ class World:
             self._tasks = self._operator_tasks(seed, bug)
         elif load == "spark":
             self._tasks = self._spark_tasks(bug, messages)
+        elif load == "stream":
+            self._tasks = self._stream_tasks(bug, per_s)
         elif load == "tasks":
             self._tasks = self._task_tasks(seed, bug, messages)
         else:
@@ -112,6 +114,14 @@ class World:
         place = self.url, self.namespace, self.folder
         return {
             "spark": partial(Process, spark.run, *place, bug),
+            "rotator": partial(Process, roots.rotate, *place, bug),
+        }
+
+    def _stream_tasks(self, bug: str, per_s: float) -> dict[str, Task]:
+        place = self.url, self.namespace, self.folder
+        return {
+            "sender": partial(QuickProcess, stream.feed, self.url, self.folder, bug, per_s),
+            "spark": partial(Process, stream.run, *place, bug),
             "rotator": partial(Process, roots.rotate, *place, bug),
         }
 
