@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup system test test-rest test-full test-fast chaos soak lint demo bench screenshots matrix clean
+.PHONY: help setup system test test-rest test-full test-fast chaos soak stream-soak lint demo bench screenshots matrix clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -39,6 +39,9 @@ chaos: setup ## loads under random faults, reconciled with a log of their own; S
 
 soak: setup ## half of what the machine can carry for MINUTES=20, with a fault now and then: memory must not grow
 	$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),20)
+
+stream-soak: setup ## a streaming query at half of its rate for MINUTES=10, with a fault every few seconds
+	$(BIN)/python -m tests.chaos.stream_soak --minutes $(or $(MINUTES),10)
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check

@@ -71,7 +71,7 @@ def feed(url: str, folder: Path, bug: str, per_s: float) -> None:
                 with client.pipeline(transaction=False) as pipeline:
                     for number in range(first, first + FED_AT_ONCE):
                         poison = "" if number % poison_every else "yes"
-                        row = {"number": str(number), "payload": PAYLOAD, "poison": poison}
+                        row: dict[Any, Any] = {"number": number, "payload": PAYLOAD, "poison": poison}
                         pipeline.xadd(STREAM, row, id=f"{number}-1")
                     pipeline.execute()
         except redis.RedisError:
