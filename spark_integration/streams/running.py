@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from redis_acker import Acker, Rotator
 from redis_acker.errors import AckerError, BadInput, MemoryFull, ServerUnavailable
-from spark_integration.errors import error_of
+from spark_integration.errors import JobFailed, error_of
 from spark_integration.streams.counters import StreamCounters
 from spark_integration.streams.progress import OnProgress, ProgressListener, with_counters
 
@@ -23,6 +23,12 @@ LOOK_EVERY_S = 0.5
 
 STORE_AWAY_S = 600.0
 """How long a micro-batch waits for a store that is away, before the query fails."""
+
+_STOPPED = (
+    "The query was stopped: py4j.protocol.Py4JJavaError: An error occurred while calling java.lang.InterruptedException"
+)
+"""What a micro-batch says that was stopped. Spark takes it for a stop by these words alone, and looks for them in a way
+that overflows Java's stack if an error has many more, as the one has that ended the job."""
 
 _AWAY = (ServerUnavailable, MemoryFull)
 
@@ -108,7 +114,9 @@ class TrackedQuery(ABC):
         try:
             self._patiently(lambda: self._run_batch(batch, batch_id))
         except Exception as error:
-            if not self._is_stopped and self.last_error is None:
+            if self._is_stopped:
+                raise JobFailed(_STOPPED) from None
+            if self.last_error is None:
                 self.last_error = error if isinstance(error, AckerError) else error_of(error, "its micro-batch")
             raise
 

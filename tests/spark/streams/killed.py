@@ -31,11 +31,11 @@ from tests.spark.streams.feed import NOW, SCHEMA, SPOUT, Feed
 from tests.waiting import wait_until
 
 InBatch = Literal["in sink", "before note", "before ack", "in acks", "before record", "after record", "before commit"]
-Hold = InBatch | Literal["", "waiting", "in retry", "after a part"]
+Hold = InBatch | Literal["", "waiting", "in retry", "after a part", "to be stopped"]
 """Where a query waits to be killed. before note: when the sink of its first portion has returned, and the rows that
 failed in it have, but nothing says so yet. before ack: a step further. in acks: when the driver has acked the first
 portion of several. after a part: when a row that kills its worker was given up, and other parts of its micro-batch are
-done."""
+done. to be stopped: in the sink, until it is stopped instead."""
 
 Kind = Literal["sink", "columns", "shuffle", "write", "leave"]
 """sink: tasks keep the books. columns: so they do behind native columns. shuffle, write: the driver keeps them. leave:
@@ -101,7 +101,7 @@ class Work:
             os.close(file)
 
     def sink(self, row: Row) -> None:
-        if self._holds == "in sink" and row.number % 100 >= 2 * BATCH_ROWS:
+        if self._holds in ("in sink", "to be stopped") and row.number % 100 >= 2 * BATCH_ROWS:
             self.hold()
         Feed(self.directory).sink(row)
 
@@ -209,9 +209,9 @@ def kill_when_held(
         held.unlink()
 
 
-def run_to_end(acker: Acker, feed: Feed, *, cores: int, kind: Kind = "sink") -> dict[str, Any]:
+def run_to_end(acker: Acker, feed: Feed, *, cores: int, kind: Kind = "sink", holds: Hold = "") -> dict[str, Any]:
     """A query over what is there, to its end. Returns its counters."""
-    query = start(acker, feed, cores=cores, kind=kind)
+    query = start(acker, feed, cores=cores, kind=kind, holds=holds)
     try:
         said, _ = query.communicate(timeout=240)
     finally:
@@ -258,6 +258,9 @@ def main(url: list[str], namespace: str, directory: str, cores: int, holds: Hold
         if holds == "waiting":
             wait_until(lambda: query.counters.batches == 1 and query.counters.retried > 0, 120)
             work.hold()
+        if holds == "to be stopped":
+            wait_until(lambda: any(feed.directory.glob("held *")), 120)
+            query.stop()
         query.wait()
         print(json.dumps(asdict(query.counters)))
 

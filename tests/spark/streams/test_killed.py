@@ -178,3 +178,13 @@ def test_what_the_next_application_has_done_completes_once(filled: Feed, acker: 
     wait_until(goes_on, 300)
     run_to_end(acker, filled, cores=1, kind="leave")
     reconcile_books(acker)
+
+
+def test_a_query_that_is_stopped_in_a_micro_batch_ends_without_an_error_of_spark(filled: Feed, acker: Acker) -> None:
+    run_to_end(acker, filled, cores=1, holds="to be stopped")
+    said = (filled.directory / "log").read_text()
+    assert "StackOverflowError" not in said
+    assert "terminated with error" not in said
+
+    finish(acker, filled, cores=1)
+    reconcile(acker, filled)
