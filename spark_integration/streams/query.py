@@ -27,7 +27,7 @@ from spark_integration.runs.kept_rows import unpack_rows
 from spark_integration.runs.summary import Summary
 from spark_integration.streams.checkpoint import Checkpoint
 from spark_integration.streams.counters import Latencies, StreamCounters
-from spark_integration.streams.deaths import alone_with
+from spark_integration.streams.deaths import alone_with, death_in
 from spark_integration.streams.parts import run_in_parts
 from spark_integration.streams.retries import Retries
 from spark_integration.streams.running import LOOK_EVERY_S, TrackedQuery
@@ -35,6 +35,9 @@ from spark_integration.streams.spout import Source, StreamSpout
 from spark_integration.streams.suspects import BatchProgress, Suspects
 from spark_integration.streams.tally import StreamTally
 from spark_integration.streams.written import WrittenPart, WrittenParts
+
+MOST_IN_VAIN = 3
+"""Deaths of workers in a micro-batch that no message can have caused: with one more the query fails."""
 
 log = logging.getLogger(__name__)
 
@@ -187,13 +190,20 @@ class MessageQuery(TrackedQuery):
         self._count_batch(batch_id, rows, begin_s)
 
     def _run_tracked(self, tracked: TrackedFrame, progress: BatchProgress) -> int:
-        """A message that kills its worker fails the job: then it goes on without what was in work there."""
+        """A message that kills its worker fails the job: then it goes on without what was in work there. If nothing
+        was, no message did it, and it goes on a few times."""
+        in_vain = 0
         while True:
             try:
                 return self._plan.run(tracked).tracked
             except AckerError as error:
-                if self._is_stopped or not self._suspects.set_aside(tracked, progress, error):
+                if self._is_stopped:
                     raise
+                if not self._suspects.set_aside(tracked, progress, error):
+                    in_vain += 1
+                    if not death_in(error) or in_vain > MOST_IN_VAIN:
+                        raise
+                    log.warning("A worker of spout %s died of no message: its micro-batch goes on.", self._plan.spout)
             self._wait_for_room()
 
     def _run_parts(self, batch: DataFrame, held: Held, written: WrittenParts) -> int:

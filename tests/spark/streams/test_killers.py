@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
@@ -18,6 +19,7 @@ from redis_acker.retries.book import Retry, RetryBook
 from redis_acker.store.message_ids import MessageId
 from spark_integration import JobFailed, StreamCounters, TrackedQuery, track_stream
 from spark_integration.streams import suspects
+from spark_integration.streams.query import MOST_IN_VAIN
 from spark_integration.streams.spout import StreamSpout
 from spark_integration.streams.suspects import Suspects
 from tests.spark.streams.conftest import AT_ONCE, MakeStream
@@ -212,3 +214,32 @@ def test_of_very_many_suspects_some_stay_in_the_micro_batch(
     assert [len(some) for some in suspected] == [12, 12]
     assert "m17" in suspected[1]
     assert books(acker) == (29, 0)
+
+
+@pytest.mark.parametrize("deaths", [4, 1000])
+def test_a_worker_that_dies_before_any_message_is_in_work_is_started_again_a_few_times(
+    spark: SparkSession, acker: Acker, feed: Feed, deaths: int
+) -> None:
+    """Spark tries a task twice. The step stands before those that are tracked, and hands nothing on before it dies."""
+    feed.put("one.json", range(30))
+    directory = feed.directory
+
+    def die(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        died = len(list(directory.glob("died *")))
+        if died < deaths:
+            (directory / f"died {died}").touch()
+            os._exit(1)
+        yield from batches
+
+    frame = spark.readStream.schema(SCHEMA).json(str(feed.input)).mapInArrow(die, SCHEMA)
+    tracked = track_stream(frame, acker=acker, spout=SPOUT, message_id="id", retries=AT_ONCE, stable_source=True)
+    query = tracked.sink(feed.sink, per="row").start(checkpoint=feed.checkpoint)
+    if deaths == 4:
+        with query:
+            found = until(query, batches=1, completed=30)
+        assert (found.failed, found.retried, found.dead) == (0, 0, 0)
+        assert books(acker) == (30, 0)
+    else:
+        with pytest.raises(JobFailed):
+            query.wait(240)
+        assert len(list(directory.glob("died *"))) == 2 * (1 + MOST_IN_VAIN)
