@@ -22,7 +22,7 @@ from tests.chaos.harness.journal import read
 from tests.chaos.harness.verdict import Verdict
 from tests.chaos.harness.world import World
 from tests.chaos.soak import FLAT, bytes_of, server_bytes
-from tests.spark.processes import command_line, descendants
+from tests.spark.processes import command_line, marked
 from tests.waiting import wait_until
 
 STORE = "redis-7.0"
@@ -102,7 +102,7 @@ class Soak:
 
     def _look(self, world: World) -> None:
         driver = world.processes["spark"].pid
-        workers = [one for one in descendants(driver) if any(map(_is_worker, command_line(one)))]
+        workers = [one for one in marked(world.namespace) if any(map(_is_worker, command_line(one)))]
         found = {
             "driver": bytes_of(driver),
             "workers": max(map(bytes_of, workers), default=0),  # the largest: how many there are changes

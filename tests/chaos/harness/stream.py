@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.chaos.harness.journal import Journal, as_runs, from_runs, longest_gap
 from tests.chaos.harness.planted import begin
 from tests.chaos.harness.roots import SPOUT, open_acker
 from tests.chaos.harness.verdict import Verdict
+from tests.spark.processes import MARK
 
 STREAM = "numbers"
 SCHEMA = "id string, number string, payload string, poison string"
@@ -115,6 +117,7 @@ def run(url: str, namespace: str, folder: Path, bug: str) -> None:
     """Runs until every message is over. A query that ends with an error is started again."""
     begin(folder, bug)
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", PYTHONPATH=os.getcwd())
+    os.environ[MARK] = namespace
     with (folder / "spark").open("ab") as said:
         os.dup2(said.fileno(), 2)
         os.dup2(said.fileno(), 1)
@@ -145,11 +148,17 @@ def _job(spark: SparkSession, acker: Acker, source: Numbers, folder: Path) -> St
         return int(row.number), row.payload
 
     def deliver(batch: Any) -> None:
-        Journal(told).note("sunk", as_runs(batch["number"].to_numpy().astype(np.uint64)))
+        _journal(told).note("sunk", as_runs(batch["number"].to_numpy().astype(np.uint64)))
 
     frame = source.frame(spark, SCHEMA)
     stream = track_stream(frame, acker=acker, spout=SPOUT, message_id="id", retries=RETRIES, source=source)
     return stream.map(check, "number long, payload string").sink(deliver)
+
+
+@cache
+def _journal(file: Path) -> Journal:
+    """One for all that a worker sinks."""
+    return Journal(file)
 
 
 def _run_query(job: StreamJob, source: Numbers, folder: Path, heap: _Heap) -> bool:

@@ -20,6 +20,7 @@ from tests.chaos.workers import Process, QuickProcess
 from tests.proxy import CuttingProxy
 from tests.sentinels import SentinelSet, start_sentinel
 from tests.servers import Cluster, Server, start_cluster, start_server, start_server_with_clock
+from tests.spark.processes import end_all
 from tests.waiting import wait_until
 
 Task = Callable[[], Process]
@@ -166,6 +167,7 @@ class World:
     def stop(self) -> None:
         for process in self.processes.values():
             process.stop()
+        end_all(self.namespace)  # what is left of Spark, whose driver was killed
         self.acker.close()
         if self.proxy:
             self.proxy.stop()
