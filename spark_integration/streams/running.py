@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +37,30 @@ _AWAY = (ServerUnavailable, MemoryFull)
 log = logging.getLogger(__name__)
 
 
+Process = Callable[[DataFrame, int], None]
+
+
+def _weakly(process: Process) -> Process:
+    """A method of a query, for Java to call. Java holds what it calls as long as the query of Spark, and ours holds
+    that: if they held each other, neither garbage collector would ever take them."""
+    method = weakref.WeakMethod(process)
+
+    def call(batch: DataFrame, batch_id: int) -> None:
+        found = method()
+        if found is None:
+            raise JobFailed("The query has ended.")
+        found(batch, batch_id)
+
+    return call
+
+
+def _forget_locals(error: BaseException | None) -> None:
+    """Clears what was at hand in the functions that an error went through: PySpark holds it as long as the query."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
 class TrackedQuery(ABC):
     """A handle for a query that runs."""
 
@@ -42,6 +68,8 @@ class TrackedQuery(ABC):
     last_error: AckerError | None = None
     on_progress: OnProgress | None = None
     """Set before start()."""
+    _raised: Exception | None = None
+    """By its last micro-batch."""
 
     def __init__(self, acker: Acker, name: str) -> None:
         self._acker, self._name = acker, name
@@ -58,7 +86,7 @@ class TrackedQuery(ABC):
         """Starts Spark's query. Micro-batches wait until _started()."""
         if any(one.name == self._name for one in frame.sparkSession.streams.active):
             raise BadInput(f"A query {self._name!r} runs in this session already: stop it first, or use another name.")
-        writer = frame.writeStream.foreachBatch(self._process).queryName(self._name)
+        writer = frame.writeStream.foreachBatch(_weakly(self._process)).queryName(self._name)
         writer = writer.option("checkpointLocation", checkpoint)
         self.query = (writer.trigger(**trigger) if trigger else writer).start()
         if self.on_progress:
@@ -112,13 +140,15 @@ class TrackedQuery(ABC):
         """Called by Spark for each micro-batch: also, after a crash, for one that is done in part or as a whole."""
         self._is_started.wait()
         try:
-            self._patiently(lambda: self._run_batch(batch, batch_id))
+            return self._patiently(self._run_batch, batch, batch_id)
         except Exception as error:
-            if self._is_stopped:
-                raise JobFailed(_STOPPED) from None
-            if self.last_error is None:
-                self.last_error = error if isinstance(error, AckerError) else error_of(error, "its micro-batch")
-            raise
+            self._raised = error
+            if not self._is_stopped:
+                if self.last_error is None:
+                    self.last_error = error if isinstance(error, AckerError) else error_of(error, "its micro-batch")
+                raise
+        self._raised = JobFailed(_STOPPED)
+        raise self._raised
 
     @abstractmethod
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None: ...
@@ -129,12 +159,12 @@ class TrackedQuery(ABC):
         log.info("Micro-batch %d of %s: %s messages in %.1f s; in all %s", batch_id, self._name, f"{rows:,}", seconds,
                  self.counters)  # fmt: skip
 
-    def _patiently(self, work: Callable[[], None]) -> None:
+    def _patiently(self, work: Process, batch: DataFrame, batch_id: int) -> None:
         """Does something again after the store was away."""
         until_s: float | None = None
         while True:
             try:
-                return work()
+                return work(batch, batch_id)
             except _AWAY as error:
                 now_s = time.monotonic()
                 if until_s is None:
@@ -180,3 +210,4 @@ class TrackedQuery(ABC):
         except Exception as error:  # Spark may be gone
             log.warning("Why the query of %s has ended is not known: %s", self._name, error)
         self._rotator.stop()
+        _forget_locals(self._raised)
