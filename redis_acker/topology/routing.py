@@ -69,22 +69,22 @@ class Grouping:
         raise BadInput(f"The listeners of stream {self.stream!r} of {self.component!r} are direct: use emit_direct().")
 
 
-class Inbox(Protocol):
+class TupleQueue(Protocol):
     """Where the tuples for one task go."""
 
     def put(self, tup: Tuple) -> None: ...
 
 
 class TaskRouter:
-    """Delivers what one task emits to the inboxes of the tasks that listen."""
+    """Delivers what one task emits to the queues of the tasks that listen."""
 
-    def __init__(self, topology: Topology, emitter: TaskContext, inboxes: Mapping[str, Sequence[Inbox]]) -> None:
-        """inboxes: those of all bolts, one for each task."""
+    def __init__(self, topology: Topology, emitter: TaskContext, queues: Mapping[str, Sequence[TupleQueue]]) -> None:
+        """queues: those of all bolts, one for each task."""
         self.delivered = 0
         self._component = emitter.component
         component = topology.components[emitter.component].component
         self._fields = {stream: tuple(fields) for stream, fields in component.all_streams().items()}
-        self._inboxes = inboxes
+        self._queues = queues
         self._listeners: dict[str, list[tuple[list[TaskId], Callable[[Sequence[Any]], Iterable[int]]]]] = {}
         self._direct: dict[str, list[TaskId]] = {}
         for stream, fields in self._fields.items():
@@ -122,8 +122,8 @@ class TaskRouter:
 
     def deliver(self, target: TaskId, values: Sequence[Any], stream: str, anchors: Anchors) -> None:
         self.delivered += 1
-        fields, inbox = self._fields[stream], self._inboxes[target.component][target.task]
-        inbox.put(Tuple(values, fields=fields, anchors=anchors, component=self._component, stream=stream))
+        fields, queue = self._fields[stream], self._queues[target.component][target.task]
+        queue.put(Tuple(values, fields=fields, anchors=anchors, component=self._component, stream=stream))
 
 
 def task_of_key(key: Sequence[Any], parallelism: int) -> int:

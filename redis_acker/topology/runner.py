@@ -21,7 +21,7 @@ from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array
 from redis_acker.store.rotator import Rotator
 from redis_acker.store.streams import Cause
-from redis_acker.topology.routing import Inbox, TaskRouter
+from redis_acker.topology.routing import TaskRouter, TupleQueue
 from redis_acker.topology.threads import Loop, Threads
 from redis_acker.topology.topology import Topology
 
@@ -47,10 +47,10 @@ class Runner(ABC):
         self,
         topology: Topology,
         acker: Acker | None,
-        inboxes: Mapping[str, Sequence[Inbox]],
+        queues: Mapping[str, Sequence[TupleQueue]],
         **options: Unpack[DriverOptions],
     ) -> None:
-        """inboxes: those of all bolts, one for each task."""
+        """queues: those of all bolts, one for each task."""
         unknown = sorted(options.keys() - DriverOptions.__optional_keys__)
         if unknown:
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {unknown[0]!r}")
@@ -62,7 +62,7 @@ class Runner(ABC):
         """The roots that are pending, as far as the drivers know."""
         self._spouts = [task for spec in topology.spouts for task in spec.tasks]
         trials = Trials()
-        self._spout_routers = [TaskRouter(topology, context, inboxes) for context in self._spouts]
+        self._spout_routers = [TaskRouter(topology, context, queues) for context in self._spouts]
         self.drivers = [
             SpoutDriver(
                 topology.components[context.component].copy_for_task(Spout),

@@ -84,7 +84,7 @@ class Outbox:
         self._waiting: dict[int, list[Delivery]] = {}
         self._sent: Counter[int] = Counter()
         self._bytes = 0
-        self.inboxes = plan.inboxes(self.put)
+        self.queues = plan.queues(self.put)
 
     def is_full(self) -> bool:
         return self._bytes > CHUNK_BYTES
@@ -116,7 +116,7 @@ class ExecutorRouter(TaskRouter):
     """Routes what a bolt emits to an outbox: the tasks that get it run elsewhere."""
 
     def __init__(self, plan: Plan, emitter: TaskContext, outbox: Outbox, emission: Emission) -> None:
-        super().__init__(plan.topology, emitter, outbox.inboxes)
+        super().__init__(plan.topology, emitter, outbox.queues)
         self._emission, self._numbers = emission, plan.tasks_of
         for stream, listeners in self._listeners.items():
             groupings = [grouping for _, grouping in plan.topology.listeners(emitter.component, stream)]

@@ -62,7 +62,7 @@ class Gatherer:
         """Deliveries so far; both only grow."""
         self.untracked = 0
         """How many of those that wait or are in work are in no tree."""
-        self.inboxes = plan.inboxes(self.put)
+        self.queues = plan.queues(self.put)
 
     def put(self, task: int, tup: Tuple) -> None:
         try:

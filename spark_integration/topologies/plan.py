@@ -11,7 +11,7 @@ from redis_acker.components.component import Component, TaskContext
 from redis_acker.components.tuples import DEFAULT_STREAM, Tuple
 from redis_acker.errors import BadInput, BadTopology
 from redis_acker.store.acker import Acker
-from redis_acker.topology.routing import Inbox
+from redis_acker.topology.routing import TupleQueue
 from redis_acker.topology.topology import ComponentSpec, Topology
 from redis_acker.version import VERSION
 from spark_integration.topologies.wire import DRIVER, Row, pickle_by_value
@@ -78,12 +78,12 @@ class Plan:
         tasks = self.tasks_at(level)
         return Row(tasks.index(task) if task in tasks else task % len(tasks), task, data)
 
-    def inboxes(self, put: Callable[[int, Tuple], None]) -> dict[str, list[Inbox]]:
-        """An inbox for each task of each bolt, all of which call put with the number of their task."""
-        return {name: [TaskInbox(put, task) for task in tasks] for name, tasks in self.tasks_of.items()}
+    def queues(self, put: Callable[[int, Tuple], None]) -> dict[str, list[TupleQueue]]:
+        """A queue for each task of each bolt, all of which call put with the number of their task."""
+        return {name: [NumberedQueue(put, task) for task in tasks] for name, tasks in self.tasks_of.items()}
 
 
-class TaskInbox:
+class NumberedQueue:
     def __init__(self, put: Callable[[int, Tuple], None], task: int) -> None:
         self._put, self.task = put, task
 

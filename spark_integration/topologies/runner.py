@@ -77,7 +77,7 @@ class SparkRunner(Runner):
         self._left: set[int] = set()
         """Roots that are pending, as far as drivers know, though their micro-batch has ended."""
         self._bolts = {name: ComponentCounters() for name in self._plan.bolts}
-        super().__init__(topology, acker, self._gatherer.inboxes, **options)
+        super().__init__(topology, acker, self._gatherer.queues, **options)
         self._threads.stop.wakers.append(self._gatherer.wake)
 
     def start(self) -> Self:

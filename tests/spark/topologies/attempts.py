@@ -38,10 +38,10 @@ class Attempts:
         gatherer, sums = Gatherer(self._plan, _refuse), dict.fromkeys(self._roots, 0)
         for number, (root, message) in enumerate(zip(self._roots, messages, strict=True)):
             for name in self._plan.levels[0]:
-                inboxes, edge = gatherer.inboxes[name], new_edge()
+                queues, edge = gatherer.queues[name], new_edge()
                 sums[root] ^= edge
                 tup = Tuple([message], anchors=Anchors({root: edge}), component="source")
-                inboxes[number % len(inboxes)].put(tup)
+                queues[number % len(queues)].put(tup)
         acker.init(self._roots, list(sums.values()))
         with gatherer._lock:
             batch = gatherer._batch_of(gatherer._waiting)

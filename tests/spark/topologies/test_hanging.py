@@ -97,9 +97,9 @@ def test_stop_says_what_the_job_in_work_hangs_on(bench: Bench, caplog: pytest.Lo
 
 def test_what_a_bolt_has_had_for_long_is_kept_alive_no_more(bench: Bench) -> None:
     runner = bench.runner(chain([1], Relay()))
-    [inbox, _] = runner._gatherer.inboxes["bolt0"]
+    [queue, _] = runner._gatherer.queues["bolt0"]
     for root in (1, 2, 3, 4):
-        inbox.put(Tuple([root], anchors=Anchors({root: 7}), component="source"))
+        queue.put(Tuple([root], anchors=Anchors({root: 7}), component="source"))
     notes = hand_notes.Notes(bench.acker, runner._plan.run.hex())
     for root, state in enumerate(("begun", "long", "given up"), start=1):
         notes.put(state, hand_notes.Note(state, f"{root:02x}", [root], "bolt0", "a tuple", 0))  # type: ignore[arg-type]

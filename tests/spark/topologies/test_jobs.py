@@ -141,8 +141,8 @@ def test_the_run_ends_when_spark_runs_no_jobs_any_more(bench: Bench, monkeypatch
 def test_settings_of_bolts_are_in_no_plan(bench: Bench) -> None:
     secret = "redis://:s3cret-passw0rd@example.org"
     runner = bench.runner(chain([1], Relay(), Note(Notebook(secret, "key"))))
-    [inbox, _] = runner._gatherer.inboxes["bolt0"]
-    inbox.put(Tuple(["a-payload"], component="source"))
+    [queue, _] = runner._gatherer.queues["bolt0"]
+    queue.put(Tuple(["a-payload"], component="source"))
     batch = runner._gatherer._batch_of(runner._gatherer._waiting)
     plan = runner._jobs.frame(batch)._jdf.queryExecution().toString()
 
