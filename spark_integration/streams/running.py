@@ -110,6 +110,7 @@ class TrackedQuery(ABC):
         self.query.stop()
         self._stop.set()
         self._thread.join()
+        _forget_locals(self._raised)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits until the query has ended. False if it has not. Raises the error for which it ended."""
@@ -210,4 +211,3 @@ class TrackedQuery(ABC):
         except Exception as error:  # Spark may be gone
             log.warning("Why the query of %s has ended is not known: %s", self._name, error)
         self._rotator.stop()
-        _forget_locals(self._raised)
