@@ -46,8 +46,9 @@ local function load_records(blocks, found, bucket_of)
     local values = call('HMGET', keys[VALS + bucket], unpack(fields[bucket]))
     for i = 1, #list do
       local position = list[i]
-      if values[i] and (#values[i] == 8 or #values[i] == 8 * records[position].n) then
-        records[position].vals = values[i]
+      local record = records[position]
+      if values[i] and (#values[i] == 8 * record.n or (#values[i] == 8 and has(record, INITIALISED))) then
+        record.vals = values[i]
       else
         set_aside(blocks[position], bucket)
         records[position], found[position], bucket_of[position] = false, false, nil

@@ -36,7 +36,7 @@ _LONE_US = 5.0
 _FIRST_ROOT_US = 8.0  # root 0 alone: most likely of a lone root, but perhaps of a large block
 _BLOCK_US = 8.0
 _ROOT_US = 0.08
-_COMMON_FACTOR = 0.25  # a root of a block with one ack val for all: little to XOR, but what completes may carry its id
+_COMMON_FACTOR = 0.25  # an init of a root whose block has one ack val for all
 _PAIR_US = 1.0
 _RESTART_FACTOR = 10
 
@@ -137,7 +137,7 @@ def ack_batches(
 ) -> Iterator[Batch]:
     """The calls that bring folded ack vals to their shards. restart: they restart clocks, which costs more."""
     batches = Batches()
-    factor = _RESTART_FACTOR if restart else 1
+    root_us = _ROOT_US * _RESTART_FACTOR if restart else _ROOT_US
     data = pack_ack_vals(ack_vals)
     pairs = b""
     for span in spans(roots, shards):
@@ -147,9 +147,8 @@ def ack_batches(
             batches.of(span).sparse += (span.packed(), span.part(pairs, PAIR_BYTES))
             yield from batches.charge(span, _touch_us(span, count, block_size))
         else:
-            packed_vals = _dense(span, roots, ack_vals, data)
-            batches.of(span).dense += (span.packed(), packed_vals)
-            yield from batches.charge(span, _BLOCK_US + _vals_us(span, packed_vals) * factor)
+            batches.of(span).dense += (span.packed(), _dense(span, roots, ack_vals, data))
+            yield from batches.charge(span, _BLOCK_US + span.size * root_us)  # what completes may carry its id
     yield from batches.rest()
 
 
@@ -192,7 +191,8 @@ def init_batches(
         packed_vals = _dense(span, roots, ack_vals, data)
         batches.of(span).dense += (span.packed(), packed_vals, packed_ids)
         block_us = _LONE_US if span.size == 1 else _BLOCK_US
-        yield from batches.charge(span, block_us + _vals_us(span, packed_vals) + len(packed_ids) * _ROOT_US / 8)
+        root_us = _ROOT_US * (_COMMON_FACTOR if len(packed_vals) < ACK_VAL_BYTES * span.size else 1)
+        yield from batches.charge(span, block_us + span.size * root_us + len(packed_ids) * _ROOT_US / 8)
     yield from batches.rest()
 
 
@@ -219,11 +219,6 @@ class Batches:
 def _touch_us(span: Span, count: int, block_size: int) -> float:
     """The cost of touching some roots of a block: unless it is a lone root, its whole vector is written again."""
     return _FIRST_ROOT_US if span.size == 1 else _BLOCK_US + block_size * _ROOT_US + count * _PAIR_US
-
-
-def _vals_us(span: Span, packed: bytes) -> float:
-    is_common = len(packed) < ACK_VAL_BYTES * span.size
-    return span.size * _ROOT_US * (_COMMON_FACTOR if is_common else 1)
 
 
 def _dense(span: Span, roots: U64Array, ack_vals: U64Array, data: bytes) -> bytes:

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -194,8 +194,7 @@ class BookedRun(RunLife):
                     self._acker.shards.failed_rows(self._progress.name).delete()
                     self._progress.drop()
             else:
-                self._progress.close()  # first: Spark does not wait for the job's other tasks
-                self._abandon(self._progress.read()[1], f"{type(error).__name__}: {error}")
+                self._abandon(f"{type(error).__name__}: {error}")
             self._spout.close()
 
     def _total(self) -> tuple[int, int | None]:
@@ -204,11 +203,13 @@ class BookedRun(RunLife):
     def _unfinished(self) -> str:
         return "what it had in work; completed messages stay so, and the next run continues with the rest"
 
-    def _abandon(self, partitions: Iterable[PartitionProgress], error: str) -> None:
+    def _abandon(self, error: str) -> None:
         """Fails what was in progress. It does not count as an attempt: the run failed, not its messages."""
-        for one in partitions:
-            if one.rows and (roots := self._progress.leave(one.partition)) is not None:
-                self._acker.fail(roots, component=RUN, error=error)
+        if self._progress.stored_name() == self.name:  # if not, another run has taken its place
+            self._progress.close()  # first: Spark does not wait for the job's other tasks
+            for one in self._progress.read()[1]:
+                if one.rows and (roots := self._progress.leave(one.partition)) is not None:
+                    self._acker.fail(roots, component=RUN, error=error)
         self._spout.note_failures()
 
     # -- passes over the input -----------------------------------------------------------------------------------

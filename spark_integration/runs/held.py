@@ -19,8 +19,9 @@ Spans = list[tuple[int, int]]
 class WrittenNote(Protocol):
     """Where the run of a job with a shuffle notes that it is written, before it acks: then nothing does it again."""
 
-    def note(self, token: str, lives: list[str], spans: Spans) -> None:
-        """Notes what is to be acked, under which token, and how the servers were named when the run began."""
+    def note(self, token: str, lives: list[str], spans: Spans, failed: list[int]) -> None:
+        """Notes what is to be acked, under which token, how the servers were named when the run began, and the roots
+        that have failed."""
 
     def forget(self) -> None:
         """It has to be done again."""

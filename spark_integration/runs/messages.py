@@ -68,7 +68,7 @@ class MessageFrame:
         # By the number given, so that Spark does not put partitions together in another way the next time.
         key, spark = F.col(COLUMN), frame.sparkSession
         cores = _CORES if is_connect(spark) else spark.sparkContext.defaultParallelism
-        return frame.repartition(_PARTITIONS_A_CORE * cores, key).sortWithinPartitions(key)
+        return frame.repartition(_PARTITIONS_A_CORE * cores, key).sortWithinPartitions(key, ID)
 
     def ids(self) -> DataFrame:
         """The ids alone, in the same partitions and the same order: half as much for Spark to hand to workers."""

@@ -138,6 +138,9 @@ class JobRun(Run[CompletedInput]):
         """Acks what has not failed."""
         self._watch.check()
         self.check_servers()
+        for one in self.inputs:
+            if isinstance(one, MessagesInRun):
+                one.check_stored()
         self._note_written()
         try:
             for one in self.inputs:
@@ -152,8 +155,10 @@ class JobRun(Run[CompletedInput]):
     def _note_written(self) -> None:
         if self._written and self._lives:
             self._is_written = True  # first: the note may be stored though its reply is lost
-            spans = [span for one in self.inputs if isinstance(one, MessagesInRun) for span in one.spans]
-            self._written.note(self._token, self._lives.at_first, spans)
+            mine = [one for one in self.inputs if isinstance(one, MessagesInRun)]
+            spans = [span for one in mine for span in one.spans]
+            failed = [root for one in mine for root in one.failed_roots]
+            self._written.note(self._token, self._lives.at_first, spans, failed)
 
 
 class HandOverRun(Run[HandedOverInput]):

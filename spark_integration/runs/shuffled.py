@@ -69,6 +69,10 @@ class MessagesInRun:
         """Of the roots of its messages."""
         return [(one.first, one.rows) for one in self._portions]
 
+    @property
+    def failed_roots(self) -> list[int]:
+        return self._failed.tolist()
+
     # -- its spout -----------------------------------------------------------------------------------------------
 
     def take_lease(self) -> None:
@@ -167,10 +171,13 @@ class MessagesInRun:
                 self._acker.fail(which, component=cause.component, error=cause.error, fatal=cause.fatal)
         return np.unique(found)
 
-    def complete(self, token: str) -> None:
-        """Acks everything. What has failed stays failed."""
+    def check_stored(self) -> None:
+        """Raises StoreLost if what the store keeps for this spout is not this run's."""
         if self._progress.stored_name() != self._run:
             raise _lost(self.name)
+
+    def complete(self, token: str) -> None:
+        """Acks everything. What has failed stays failed."""
         with ThreadPoolExecutor(_THREADS) as threads:  # one prepares what it sends while the server works for the other
             for begin in range(0, len(self._portions), _ACKED_AT_ONCE):
                 some = self._portions[begin : begin + _ACKED_AT_ONCE]

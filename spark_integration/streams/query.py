@@ -34,7 +34,7 @@ from spark_integration.streams.running import LOOK_EVERY_S, TrackedQuery
 from spark_integration.streams.spout import Source, StreamSpout
 from spark_integration.streams.suspects import BatchProgress, Suspects
 from spark_integration.streams.tally import StreamTally
-from spark_integration.streams.written import WrittenPart, WrittenParts
+from spark_integration.streams.written import WHOLE, WrittenPart, WrittenParts
 
 MOST_IN_VAIN = 3
 """Deaths of workers in a micro-batch that no message can have caused: with one more the query fails."""
@@ -180,7 +180,13 @@ class MessageQuery(TrackedQuery):
             batch = self._spout.without_strays(batch, self._plan.message_id)
         batch = checks.check_frame(batch, stable_source=self._plan.stable_source)
         tracked = self._plan.tracked(batch, held)
-        rows = self._run_tracked(tracked, progress) if self._plan.is_fused else self._run_parts(batch, held, written)
+        if not self._plan.is_fused:
+            rows = self._run_parts(batch, held, written)
+        elif (done := written.finish(WHOLE)) is not None:  # by other steps, before the query was started again
+            rows = done
+        else:
+            rows = self._run_tracked(tracked, progress)
+        self._tally.read()  # what has failed in a part that was written before needs its row too
         self._retries.find_rows(tracked)
         self._spout.bury_strays()
         self._spout.renew_lease()

@@ -16,7 +16,7 @@ from redis_acker import Acker
 from redis_acker.errors import Unreadable, text_of
 from redis_acker.retries.book import DeadLetter, FailedAttempt, Request, Retry, payload_of
 from redis_acker.retries.policy import RetryPolicy
-from redis_acker.store.hashes import json_of
+from redis_acker.store.hashes import StoredHash, json_of
 from redis_acker.store.message_ids import MAX_ID_BYTES, MessageId
 from redis_acker.store.progress import RunProgress
 from redis_acker.store.quarantine import Quarantine
@@ -76,6 +76,11 @@ class StreamSpout(RunSpout):
         """Of messages that waited when a run of the micro-batch in work began."""
         self.failed = self.dead = self.retried = 0
 
+    @property
+    def written_parts(self) -> StoredHash:
+        """Which parts of the micro-batch in work are written (written.py)."""
+        return self._acker.shards.failed_rows(f"{self.rows_name}:written")
+
     # -- holding it ----------------------------------------------------------------------------------------------
 
     def hold(self) -> None:
@@ -99,7 +104,8 @@ class StreamSpout(RunSpout):
     # -- micro-batches -------------------------------------------------------------------------------------------
 
     def start_batches_over(self) -> None:
-        """Nobody goes on with what another query had in work."""
+        """Nobody goes on with what another query had in work, or has written."""
+        self.written_parts.delete()
         self.start_over(RunProgress(self._acker, self.number))
         self._of_batch = None
 

@@ -7,6 +7,8 @@ import json
 import logging
 from dataclasses import asdict, dataclass, field
 
+import numpy as np
+
 from redis_acker import Acker
 from redis_acker.errors import Unreadable
 from redis_acker.store.hashes import json_of
@@ -15,6 +17,9 @@ from redis_acker.store.quarantine import Quarantine
 from spark_integration.runs.held import Spans
 from spark_integration.runs.portions import own_edges
 from spark_integration.streams.spout import StreamSpout
+
+WHOLE = ""
+"""The name of a part that is all of a micro-batch."""
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +37,8 @@ class Note:
     """Of the servers, when its run began."""
     spans: Spans = field(default_factory=list)
     """Of its roots; empty once they are acked."""
+    failed: list[int] = field(default_factory=list)
+    """Roots that have failed. A server may forget that: an ack must not complete them then."""
 
 
 class WrittenParts:
@@ -40,7 +47,7 @@ class WrittenParts:
     def __init__(self, acker: Acker, spout: StreamSpout, batch: str) -> None:
         self._acker, self._batch = acker, batch
         self._progress = RunProgress(acker, spout.number)
-        self._stored = acker.shards.failed_rows(f"{spout.rows_name}:written")
+        self._stored = spout.written_parts
         found = Quarantine(acker.shards).readable(self._stored, _note_of)
         self._notes = {part: note for part, note in found if note.batch == batch}
 
@@ -62,8 +69,9 @@ class WrittenParts:
             self.forget(part)
             return None
         for first, rows in note.spans:
-            roots = self._progress.roots_of(first, rows)
-            self._acker.ack(roots, own_edges(roots), token=note.token)  # what has failed stays failed
+            roots = np.setdiff1d(self._progress.roots_of(first, rows), np.array(note.failed, dtype=np.uint64))
+            if self._acker.extend(roots):  # else they are complete, or have timed out: the store need not keep the acks
+                self._acker.ack(roots, own_edges(roots), token=note.token)
         self.done(part, note.rows)
         return note.rows
 
@@ -91,8 +99,9 @@ class WrittenPart:
     parts: WrittenParts
     part: str
 
-    def note(self, token: str, lives: list[str], spans: Spans) -> None:
-        self.parts._put(self.part, Note(self.parts._batch, sum(rows for _, rows in spans), token, lives, spans))
+    def note(self, token: str, lives: list[str], spans: Spans, failed: list[int]) -> None:
+        rows = sum(count for _, count in spans)
+        self.parts._put(self.part, Note(self.parts._batch, rows, token, lives, spans, failed))
 
     def forget(self) -> None:
         self.parts.forget(self.part)
@@ -100,8 +109,10 @@ class WrittenPart:
 
 def _note_of(part: bytes, text: bytes) -> tuple[str, Note]:
     match json_of(text):
-        case [str(batch), int(rows), str(token), list(lives), list(spans)]:
-            return part.decode(errors="replace"), Note(batch, rows, token, lives, [_span_of(one) for one in spans])
+        case [str(batch), int(rows), str(token), list(lives), list(spans), list(failed)]:
+            roots = [one for one in failed if type(one) is int and 0 <= one < 1 << 64]
+            note = Note(batch, rows, token, lives, [_span_of(one) for one in spans], roots)
+            return part.decode(errors="replace"), note
     raise Unreadable("it is not a note of what is written")
 
 

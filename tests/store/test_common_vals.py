@@ -5,6 +5,7 @@ import pytest
 
 from redis_acker import Acker, Rotator
 from redis_acker.store.ids import U64Array
+from redis_acker.store.quarantine import Quarantine
 from tests.backends import Backend
 from tests.clock import Clock
 
@@ -119,3 +120,15 @@ def test_it_restarts_the_clocks_of_all_roots_where_acks_do(backend: Backend, nam
 def test_deliveries_that_are_acked_by_their_edges_change_their_roots(acker: Acker, roots: U64Array) -> None:
     assert acker.ack_edges(roots[:12], alike(12)).completed == 12
     assert acker.ack_edges(roots[12:], alike(8)).completed == 8
+
+
+def test_early_acks_that_were_cut_to_one_are_set_aside(acker: Acker) -> None:
+    """Only roots that are pending have one in common."""
+    roots = acker.allocate("spout", ROOTS)
+    acker.ack(roots, np.arange(1, ROOTS + 1, dtype=np.uint64))
+    for shard in range(len(acker.shards)):
+        for key in (one for one in acker.shards.keys[shard].fixed if ":vals:" in one):
+            for block in acker.shards.ask(shard, "HKEYS", key):
+                acker.shards.ask(shard, "HSET", key, block, bytes(8))
+    acker.ack(roots[:1], alike(1))
+    assert len(Quarantine(acker.shards)) == 1

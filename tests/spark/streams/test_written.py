@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 
 from redis_acker import Acker
 from redis_acker.errors import ServerUnavailable, StoreLost
+from redis_acker.retries.book import RetryBook
 from redis_acker.retries.policy import RetryPolicy
-from redis_acker.store.ids import sequence_of
+from redis_acker.store.ids import U64Array, sequence_of
 from spark_integration.runs.portions import own_edges
 from spark_integration.runs.shuffled import MessagesInRun
+from spark_integration.streams.query import MessageQuery
 from spark_integration.streams.spout import StreamSpout
-from spark_integration.streams.written import WrittenPart, WrittenParts
+from spark_integration.streams.written import WHOLE, WrittenPart, WrittenParts
 from tests.spark.streams.conftest import MakeStream
-from tests.spark.streams.feed import NOW, SPOUT, Feed
+from tests.spark.streams.feed import NOW, SCHEMA, SPOUT, Feed
 
 BATCH = "query 1 batch 0"
 
@@ -30,13 +33,16 @@ def books(acker: Acker) -> tuple[int, int]:
     return found.completed, found.pending
 
 
-def note(acker: Acker, spout: StreamSpout, lives: list[str]) -> None:
-    """Ten messages are written, and one of them has failed."""
+def note(acker: Acker, spout: StreamSpout, lives: list[str], *, knows: str = "what failed") -> U64Array:
+    """Ten messages are written, and one of them has failed. knows: how much of that the store has not lost."""
     roots = acker.allocate(SPOUT, 10)
-    acker.init(roots, own_edges(roots), message_ids=list(range(10)))
-    acker.fail(roots[3:4])
+    if knows:
+        acker.init(roots, own_edges(roots), message_ids=list(range(10)))
+    if knows == "what failed":
+        acker.fail(roots[3:4])
     spans = [(sequence_of(int(roots[0])), 10)]
-    WrittenPart(WrittenParts(acker, spout, BATCH), "").note("run 1", lives, spans)
+    WrittenPart(WrittenParts(acker, spout, BATCH), WHOLE).note("run 1", lives, spans, roots[3:4].tolist())
+    return roots
 
 
 def test_what_is_written_is_acked_by_the_next_start(
@@ -58,6 +64,57 @@ def test_it_is_done_again_if_a_server_may_have_lost_what_failed(acker: Acker, sp
     assert WrittenParts(acker, spout, BATCH).finish("") is None
     assert books(acker) == (0, 9)
     assert not acker.shards.failed_rows(f"{spout.rows_name}:written").exists()
+
+
+def test_a_message_that_failed_is_not_completed_though_the_store_forgot_it(acker: Acker, spout: StreamSpout) -> None:
+    note(acker, spout, acker.shards.server_lives(), knows="what is pending")
+    parts = WrittenParts(acker, spout, BATCH)
+    assert parts.finish(WHOLE) == 10
+    assert books(acker) == (9, 1)
+    parts.drop()
+
+
+def test_acks_of_messages_that_the_store_has_forgotten_are_not_kept_for_them(acker: Acker, spout: StreamSpout) -> None:
+    roots = note(acker, spout, acker.shards.server_lives(), knows="")
+    parts = WrittenParts(acker, spout, BATCH)
+    assert parts.finish(WHOLE) == 10
+    assert acker.inspect(int(roots[0])).state == "unknown"
+    parts.drop()
+
+
+def test_a_query_that_takes_over_writes_everything_itself(acker: Acker, spout: StreamSpout) -> None:
+    note(acker, spout, acker.shards.server_lives())
+    spout.hold()
+    spout.start_batches_over()
+    assert WrittenParts(acker, spout, BATCH).finish(WHOLE) is None
+    spout.let_go()
+
+
+def test_a_message_that_failed_in_what_was_written_waits_with_its_row(
+    stream: MakeStream, acker: Acker, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is away when the others are acked, and the failure was not read before."""
+    feed.put("one.json", range(40))
+    real, calls = Acker.ack, list[Any]()
+
+    def ack(acker: Acker, *args: Any, **options: Any) -> Any:
+        calls.append(options)
+        if len(calls) == 1:
+            raise ServerUnavailable("It is away.")
+        return real(acker, *args, **options)
+
+    def refuse(row: Row) -> Row:
+        if row.number == 3:
+            raise ValueError("three")
+        return row
+
+    monkeypatch.setattr(Acker, "ack", ack)
+    monkeypatch.setattr(MessageQuery, "_look", lambda query: query._spout.renew_lease())
+    job = stream(retries=RetryPolicy(first_ms=3_600_000)).map(refuse, SCHEMA)
+    job.repartition(2).sink(feed.sink, per="row").start(checkpoint=feed.checkpoint, trigger=NOW).wait()
+    [retry] = RetryBook(acker, SPOUT).load().values()
+    assert len(calls) == 2
+    assert retry.payload is not None
 
 
 def test_notes_of_another_micro_batch_say_nothing(acker: Acker, spout: StreamSpout) -> None:
