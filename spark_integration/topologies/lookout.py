@@ -55,8 +55,9 @@ class Lookout:
 
     def causes(self, roots: Collection[int]) -> dict[int, Cause]:
         """Which bolt has or had which of these roots in its hands, and for how long."""
+        notes = self._read()  # first: what was given up a moment ago is known from then on
         found = {root: self._causes[root] for root in roots if root in self._causes}
-        for note in self._read().values():
+        for note in notes.values():
             if note.state == "long":
                 found.update((root, note.cause()) for root in note.roots if root in roots)
         return found

@@ -12,6 +12,7 @@ import pytest
 
 from redis_acker import Anchors, BasicBolt, Message, RetryPolicy, Tuple
 from spark_integration.topologies import notes as hand_notes
+from spark_integration.topologies.lookout import Lookout
 from tests.spark.topologies.conftest import Bench
 from tests.spark.topologies.parts import Note, Notebook, Relay, chain
 from tests.topology.parts import ListSpout
@@ -57,6 +58,15 @@ def test_a_tuple_that_a_bolt_hangs_on_times_out_and_names_it_and_the_others_use_
     assert float(found[1]) >= 2
     assert f"Bolt bolt{level} hangs on Tuple((7,)" in caplog.text
     assert runner.counters()["source"].failed == 1
+
+
+def test_who_asks_about_a_tuple_that_was_given_up_a_moment_ago_is_told(bench: Bench) -> None:
+    note = hand_notes.Note("given up", "00", [7], "bolt0", "Tuple((7,))", int(1000 * time.time()))
+    hand_notes.Notes(bench.acker, "run").put("0", note)
+    lookout = Lookout(bench.acker, "run")
+
+    assert lookout.causes([7, 8])[7].component == "bolt0"
+    lookout.end()
 
 
 @pytest.mark.full
