@@ -42,6 +42,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session.stop()
 
 
+@pytest.fixture(autouse=True)
+def arrow_batches_of_any_size(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests share a session: one that has rows come to workers in small batches does so for itself."""
+    yield
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark").conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
 def _session(directory: Path) -> SparkSession:
     builder = SparkSession.builder.master("local[2,2]").appName("redis-acker tests")
     # Data sets of tests are small, but several tests share the session.

@@ -7,7 +7,6 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,13 +46,12 @@ FAILED = 2
 
 
 @pytest.fixture
-def killed(acker: Acker, tmp_path: Path, spark: SparkSession) -> Iterator[Path]:
+def killed(acker: Acker, tmp_path: Path) -> Path:
     """The directory of a run that was killed."""
     write_files(tmp_path / "in")
     kill_in_the_middle(acker, tmp_path)
     assert books(acker)[1] == DONE - FAILED
-    yield tmp_path
-    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    return tmp_path
 
 
 def test_the_next_run_goes_on(

@@ -116,7 +116,6 @@ def test_too_many_failures_cancel_the_job(
 
     with pytest.raises(TooManyFailures, match="20 messages have failed, and this run allows 10: its job was"):
         frame.sink(lambda batch: None)
-    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert books(acker) == (400, 0, 400, 0)
 
 
