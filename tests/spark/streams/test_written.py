@@ -28,6 +28,21 @@ def spout(acker: Acker) -> StreamSpout:
     return StreamSpout(acker, SPOUT, RetryPolicy(), lambda row: None, None, keeps_all_rows=False)
 
 
+@pytest.fixture
+def acks_sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The acks that are sent. The store is away at the first."""
+    real, calls = Acker.ack, list[Any]()
+
+    def ack(acker: Acker, *args: Any, **options: Any) -> Any:
+        calls.append(options)
+        if len(calls) == 1:
+            raise ServerUnavailable("It is away.")
+        return real(acker, *args, **options)
+
+    monkeypatch.setattr(Acker, "ack", ack)
+    return calls
+
+
 def books(acker: Acker) -> tuple[int, int]:
     [found] = [one for one in acker.stats().spouts if one.name == SPOUT]
     return found.completed, found.pending
@@ -91,29 +106,21 @@ def test_a_query_that_takes_over_writes_everything_itself(acker: Acker, spout: S
 
 
 def test_a_message_that_failed_in_what_was_written_waits_with_its_row(
-    stream: MakeStream, acker: Acker, feed: Feed, monkeypatch: pytest.MonkeyPatch
+    stream: MakeStream, acker: Acker, feed: Feed, acks_sent: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store is away when the others are acked, and the failure was not read before."""
     feed.put("one.json", range(40))
-    real, calls = Acker.ack, list[Any]()
-
-    def ack(acker: Acker, *args: Any, **options: Any) -> Any:
-        calls.append(options)
-        if len(calls) == 1:
-            raise ServerUnavailable("It is away.")
-        return real(acker, *args, **options)
 
     def refuse(row: Row) -> Row:
         if row.number == 3:
             raise ValueError("three")
         return row
 
-    monkeypatch.setattr(Acker, "ack", ack)
     monkeypatch.setattr(MessageQuery, "_look", lambda query: query._spout.renew_lease())
     job = stream(retries=RetryPolicy(first_ms=3_600_000)).map(refuse, SCHEMA)
     job.repartition(2).sink(feed.sink, per="row").start(checkpoint=feed.checkpoint, trigger=NOW).wait()
     [retry] = RetryBook(acker, SPOUT).load().values()
-    assert len(calls) == 2
+    assert len(acks_sent) == 2
     assert retry.payload is not None
 
 
@@ -125,21 +132,12 @@ def test_notes_of_another_micro_batch_say_nothing(acker: Acker, spout: StreamSpo
 
 
 def test_a_store_that_is_away_while_messages_are_acked_has_them_acked_once(
-    stream: MakeStream, acker: Acker, feed: Feed, monkeypatch: pytest.MonkeyPatch
+    stream: MakeStream, acker: Acker, feed: Feed, acks_sent: list[Any]
 ) -> None:
     feed.put("one.json", range(40))
-    real, calls = Acker.ack, list[Any]()
-
-    def ack(acker: Acker, *args: Any, **options: Any) -> Any:
-        calls.append(options)
-        if len(calls) == 1:
-            raise ServerUnavailable("It is away.")
-        return real(acker, *args, **options)
-
-    monkeypatch.setattr(Acker, "ack", ack)
     job = stream().repartition(2).sink(feed.sink, per="row")
     job.start(checkpoint=feed.checkpoint, trigger=NOW).wait()
-    assert len(calls) == 2
+    assert len(acks_sent) == 2
     assert feed.sunk() == dict.fromkeys(range(40), 1)
     assert books(acker) == (40, 0)
 
