@@ -20,7 +20,7 @@ class StreamCounters:
     failed: int
     """Attempts that failed."""
     retried: int
-    """Attempts after the first."""
+    """Attempts after the first that were begun."""
     waiting: int
     """Messages that wait for their next attempt now, those of earlier starts included."""
     dead: int

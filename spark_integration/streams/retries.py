@@ -62,6 +62,7 @@ class Retries:
         now_ms, tried = self._plan.acker.shards.time_ms(0), set[MessageId]()
         while not self._is_cancelled and (due := self._spout.due(now_ms, AT_ONCE, MOST_CHARS, without=tried)):
             tried |= due.keys()
+            self._spout.count_retries(due)
             self._run(due)
 
     def cancel(self) -> None:
@@ -85,12 +86,11 @@ class Retries:
 
     def _run(self, due: dict[MessageId, list[Any]]) -> None:
         """If the job fails as a whole, it is split until the message is found that fails it."""
-        retried = self._spout.begin_attempts(due)
+        self._spout.begin_attempts(due)
         try:
             self._has_died = True
             self._job(due)
             self._has_died = False
-            self._spout.retried += retried
         except (ServerUnavailable, MemoryFull, SpoutTaken):
             raise
         except AckerError as error:
@@ -101,7 +101,6 @@ class Retries:
             if len(due) == 1:
                 for message_id in left:
                     self._spout.note_attempt(message_id, _why(error))
-                self._spout.retried += retried
                 return
             size = -(-len(left) // PARTS)
             for at in range(0, len(left), max(size, 1)):

@@ -273,13 +273,16 @@ class StreamSpout(RunSpout):
         pending = {one.message_id for one in self._acker.pending(spout=self._name)}
         return {one for one in among if one in pending}
 
-    def begin_attempts(self, message_ids: Collection[MessageId]) -> int:
-        """Messages are tried, for how many it is not the first attempt. Those that leave for another application are
-        not due until they have failed."""
+    def count_retries(self, message_ids: Iterable[MessageId]) -> None:
+        """Messages are about to be tried, some of them not for the first time."""
         with self.lock:
-            if self._keeps_all_rows:
+            self.retried += sum(self._retry_of(one).attempt > 0 for one in message_ids)
+
+    def begin_attempts(self, message_ids: Collection[MessageId]) -> None:
+        """Messages are tried. Those that leave for another application are not due until they have failed."""
+        if self._keeps_all_rows:
+            with self.lock:
                 self._in_flight.update(message_ids)
-            return sum(self._retry_of(one).attempt > 0 for one in message_ids)
 
     def forget(self, message_ids: Iterable[MessageId]) -> None:
         ids = list(message_ids)

@@ -256,7 +256,7 @@ def main(url: list[str], namespace: str, directory: str, cores: int, holds: Hold
         is_over = holds in ("waiting", "in retry")
         query = job.start(checkpoint=feed.checkpoint, trigger={} if is_over else NOW)
         if holds == "waiting":
-            wait_until(lambda: query.counters.batches == 1 and query.counters.retried > 0, 120)
+            wait_until(lambda: query.counters.batches == 1 and query.counters.failed > 1, 120)
             work.hold()
         if holds == "to be stopped":
             wait_until(lambda: any(feed.directory.glob("held *")), 120)

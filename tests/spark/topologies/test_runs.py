@@ -67,13 +67,14 @@ class TestShortTimeout:
         first._jobs.run = run  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt), first:
             first.wait_until_idle(timeout_s=60)
-        left = bench.acker.pending_count()
+        left, in_work = {one.root for one in bench.acker.pending()}, set(seen[-1].roots().tolist())
         bench.run(topology())
 
         assert len(bench.completed) == len(set(bench.completed)) == 100
         assert {note[2] for note in bench.notebook.read()} == set(range(100))
-        assert bench.books() == (100, 0, left, 0)
-        assert (0 < left <= 50) if dies == "before the job" else left == 0
+        assert bench.books() == (100, 0, len(left), 0)
+        assert len(left) <= 50
+        assert left & in_work == (in_work if dies == "before the job" else set())
 
 
 def test_a_micro_batch_holds_no_more_than_max_pending_messages(bench: Bench) -> None:
