@@ -57,6 +57,7 @@ class LocalRunner(Runner):
         self._unprepared = set[BoltTask]()
         """Those of which the log says that their bolt does not come back from prepare()."""
         super().__init__(topology, acker, self.bolts, **options)
+        self._queues = [task.queue for task in self._tasks]
         for task in self._tasks:
             new_router = partial(TaskRouter, topology, task.context, self.bolts)
             task.connect(new_router, self._live_roots, self._wake_drivers)
@@ -75,7 +76,9 @@ class LocalRunner(Runner):
         return sum(task.finished() for task in self._tasks)
 
     def _untracked(self) -> int:
-        return sum(task.queue.untracked for task in self._tasks)
+        # Each spout asks several times a second, also while there is nothing to do.
+        queues = self._queues
+        return sum([queue.loose for queue in queues] if self._acker else map(len, queues))
 
     def _bolt_counters(self) -> Iterator[tuple[str, ComponentCounters]]:
         return ((task.context.component, task.counters) for task in self._tasks)

@@ -29,12 +29,11 @@ class TaskQueue:
         self._is_waited_for = False
         self._is_tracked = is_tracked
         self._counting = threading.Lock()
-        self._loose = 0
+        self.loose = 0
+        """How many tuples are in no tree, if others are: if none is, their number is len()."""
 
-    @property
-    def untracked(self) -> int:
-        """How many tuples are in no tree."""
-        return self._loose if self._is_tracked else len(self._tuples)
+    def __len__(self) -> int:
+        return len(self._tuples)
 
     def put(self, tup: Tuple) -> None:
         tup.since_s = self._now_s()
@@ -49,7 +48,7 @@ class TaskQueue:
         """Whoever takes a tuple that is in no tree calls it with -1."""
         if self._is_tracked:
             with self._counting:
-                self._loose += change
+                self.loose += change
 
     def wait(self, stop: threading.Event) -> None:
         """Waits for a tuple, or for wake()."""
