@@ -123,12 +123,15 @@ class Emitter:
         if not (loose or ready):
             return False
         loose_targets = [self._targets(message) for message in loose]
-        targets_of = {life: self._targets(life.message) for life in ready}
-        if tracked := [life for life in ready if targets_of[life]]:
-            self._batch = self._allocate(tracked, [targets_of[life] for life in tracked])
-        for life in ready:
-            if not targets_of[life]:
-                self._emit_unheard(life)
+        targets = [self._targets(life.message) for life in ready]
+        tracked, unheard = ready, []
+        if not all(targets):
+            tracked = [life for life, tasks in zip(ready, targets, strict=True) if tasks]
+            unheard = [life for life, tasks in zip(ready, targets, strict=True) if not tasks]
+        if tracked:
+            self._batch = self._allocate(tracked, [tasks for tasks in targets if tasks])
+        for life in unheard:
+            self._emit_unheard(life)
         if len(ready) == len(all_ready):
             messages.move_all(State.READY, State.EMITTING)
         else:
@@ -245,8 +248,9 @@ class Emitter:
                 acker.fail(block, component=self._name, error="its init was answered too late")
 
     def _deliver(self) -> None:
-        while self._outbox:
-            target, message, anchors = self._outbox[0]
-            self._lease.renew()
-            self._router.deliver(target, message.values, message.stream, anchors)
-            self._outbox.popleft()
+        outbox, renew_lease, deliver = self._outbox, self._lease.renew, self._router.deliver
+        while outbox:
+            target, message, anchors = outbox[0]
+            renew_lease()
+            deliver(target, message.values, message.stream, anchors)
+            outbox.popleft()
