@@ -89,6 +89,7 @@ _RAISED = re.compile(rf"^\S*\b({'|'.join(_FROM_WORKER)}): (.*)$", re.MULTILINE)
 
 _OTHER_VERSION = re.compile(r"Python in worker has different version: \(?(\d+)(?:, |\.)(\d+)")
 _NOT_INSTALLED = re.compile(rf"ModuleNotFoundError: No module named '({'|'.join(NEEDED_BY_WORKERS)})\b")
+_CALLED = re.compile(r"\AAn error occurred while calling \S+\n: (?=.)")
 _NOT_RUNNABLE = re.compile(r'Cannot run program "(.*?)"')
 
 
@@ -125,8 +126,9 @@ def wrong_python(what_workers_do: str) -> WrongPython:
 
 
 def _cause_in(text: str) -> str:
-    """The line that matters: the last one of a Python traceback, or else the first one."""
+    """The line that matters: the last one of a Python traceback, or else the first one; of an error of Java that Spark
+    passes on as it is, the one after the name of the call."""
     _, traceback, rest = text.partition("Traceback (most recent call last):")
-    lines = (rest if traceback else text).splitlines()
+    lines = (rest if traceback else _CALLED.sub("", text)).splitlines()
     told = [line for line in lines if line.strip() and not line.startswith((" ", "\t"))]
     return told[0].strip() if told else ""
