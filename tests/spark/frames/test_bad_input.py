@@ -201,7 +201,7 @@ def test_a_step_that_ends_the_worker_fails_the_job(tracked: MakeFrame, acker: Ac
 
         os._exit(1)
 
-    with pytest.raises(JobFailed, match="The Spark job failed, and with it what it had in work.*worker exited"):
+    with pytest.raises(JobFailed, match=r"The Spark job failed, and with it what it had in work.*worker exited"):
         sink(tracked(5).map(die, "id string"))
     assert books(acker) == (5, 0, 5, 0)
     assert not RetryBook(acker, "numbers").load()  # the failure of a job is no attempt at its messages
