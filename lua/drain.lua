@@ -33,8 +33,8 @@ local function judge(record)
   local indexes = live_indexes(record)
   for i = 1, #indexes do
     local index = indexes[i]
-    local age = tick - extended_at(record, index)
-    if age < buckets then bucket = math.max(bucket or NURSERY, age) else over[#over + 1] = index end
+    local age = tick - extended_at(record, index) -- negative: the tick that it was is not known any more
+    if age >= 0 and age < buckets then bucket = math.max(bucket or NURSERY, age) else over[#over + 1] = index end
   end
   if not bucket then return nil, nil end
   return over, bucket
@@ -42,13 +42,14 @@ end
 
 local function drain(block, record, packed_ids)
   local over, bucket = judge(record)
+  record.vals = record.vals or bucket and call('HGET', keys[VALS + EXPIRED], block)
+  if bucket and not record.vals then over, bucket = nil, nil end -- gone: none of the others can complete
   if not over or #over > 0 then
     expired = expired + (over and #over or record.live)
     fail(block, record, over, packed_ids, cause)
   end
   if not bucket then return settle(block, record, EXPIRED, false) end
   refiled = refiled + record.live
-  record.vals = record.vals or call('HGET', keys[VALS + EXPIRED], block)
   settle(block, record, bucket, true)
   if packed_ids ~= '' then put_field(IDS + bucket, block, packed_ids) end
   remove(block, record, EXPIRED)
@@ -61,7 +62,7 @@ for i = 1, #others do
   if sound(block, head, EXPIRED) then
     local record = read_head(head)
     if has(record, INITIALISED) then
-      drain(block, record, stored_ids[others[i]] or '')
+      drain(block, record, sound_ids(block, stored_ids[others[i]], record.n, EXPIRED))
     else
       orphans = orphans + 1
       remove(block, record, EXPIRED)

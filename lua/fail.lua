@@ -1,4 +1,4 @@
--- needs: shard, batch, lookup, finished, head, early, live, events, settle, changes
+-- needs: shard, batch, lookup, finished, head, sound, early, live, events, settle, changes
 -- Fails roots at once, whatever their ack val. For a root without init the fail is kept and counts when the init comes.
 --
 -- KEYS     as in lib/shard.lua
@@ -28,11 +28,16 @@ for i = 1, #blocks do
     late = late + #indexes[i] - #live
     if #live > 0 then
       failed = failed + #live
-      fail(block, record, live, has(record, HAS_IDS) and call('HGET', keys[IDS + bucket], block) or '', cause)
+      local packed_ids = has(record, HAS_IDS) and call('HGET', keys[IDS + bucket], block)
+      fail(block, record, live, sound_ids(block, packed_ids, record.n, bucket), cause)
       settle(block, record, bucket, false)
     end
   else
-    if not record.vals then record.vals = call('HGET', keys[VALS + bucket], block) end
+    record.vals = record.vals or call('HGET', keys[VALS + bucket], block)
+    if not record.vals then
+      set_aside(block, bucket)
+      record, bucket = new_record(0, '', 0), NURSERY
+    end
     local able = {}
     for j = 1, #indexes[i] do
       if possible(indexes[i][j]) then able[#able + 1] = indexes[i][j] end

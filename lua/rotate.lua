@@ -1,4 +1,4 @@
--- needs: shard, clock, history
+-- needs: numbers, shard, clock, history
 -- Ages every bucket by one step, if a tick has passed since the last time and the expired bucket has been drained.
 -- Any number of rotators may call it: the server's clock decides.
 --
@@ -13,10 +13,10 @@
 call('DEL', scratch_a) -- a first write that is allowed when memory is full, so that all others are too
 note_history()
 local tick_ms, now = tonumber(args[4]), now_ms()
-local known_ms, newest_ms = call('HGET', meta, 'turned_ms'), tonumber(call('HGET', counters, 'newest_ms')) or 0
-local turned_ms = tonumber(known_ms) or now
+local newest_ms = tonumber(call('HGET', counters, 'newest_ms')) or 0
+local turned_ms = whole_number(call('HGET', meta, 'turned_ms'), now)
 
-if not known_ms or turned_ms > now then -- the store was lost, or its clock set back: count from now on
+if not turned_ms then -- the store was lost, its clock set back, or it is no time: count from now on
   call('HSET', meta, 'turned_ms', now)
   turned_ms = now
 end
@@ -42,6 +42,5 @@ call('UNLINK', keys[FINISHED + buckets - 1])
 age(FINISHED, FINISHED + buckets - 2)
 redis.pcall('HINCRBY', counters, 'late_ms', now - turned_ms - tick_ms)
 turned_ms = math.min(now, math.max(turned_ms + tick_ms, newest_ms))
-call('HSET', meta, 'turned_ms', turned_ms)
-call('HINCRBY', meta, 'tick', 1)
+call('HSET', meta, 'turned_ms', turned_ms, 'tick', current_tick() + 1)
 return { 'turned', math.max(0, turned_ms + tick_ms - now) }

@@ -1,5 +1,5 @@
 -- exports: complete_zeros, reply_to_acks
--- needs: shard, head, events, settle, changes
+-- needs: shard, head, sound, events, settle, changes
 -- What acks by token and acks by edges have in common once the ack vals are in a record.
 
 local completed = 0
@@ -8,7 +8,8 @@ local completed = 0
 local function complete_zeros(block, record, bucket, zeros)
   if zeros and #zeros == 0 then return end
   completed = completed + (zeros and #zeros or record.live)
-  complete(block, record, zeros, has(record, ECHO) and call('HGET', keys[IDS + bucket], block) or '')
+  local packed_ids = has(record, ECHO) and call('HGET', keys[IDS + bucket], block)
+  complete(block, record, zeros, sound_ids(block, packed_ids, record.n, bucket))
 end
 
 -- Counts and writes all that the call changes. Returns its reply, or the error that refuses it.

@@ -1,5 +1,5 @@
 -- exports: now_ms, current_tick, restart_clock, extended_at, ticks_size
--- needs: bytes, time, shard
+-- needs: bytes, time, numbers, shard
 -- Time in ms by the server's clock, in ticks by the shard's rotations, and the clocks of single roots.
 --
 -- ticks := tick of the last extend of each root, 4 bytes each; or, if it is the same for all that are live, once, with
@@ -14,8 +14,9 @@ local function now_ms()
   return known_now_ms
 end
 
+-- What another program wrote there counts as the first: the next rotation writes a number again.
 local function current_tick()
-  return tonumber(call('HGET', meta, 'tick') or 0)
+  return whole_number(call('HGET', meta, 'tick'), FOR_ALL - 1) or 0
 end
 
 -- Bytes that the ticks of n roots take, which begin somewhere in a head.

@@ -10,7 +10,7 @@ local function component_counter(component)
   if counter_of[component] then return counter_of[component] end
   local counter = 'component:' .. component
   if call('HEXISTS', counters, counter) == 0 then
-    named = named or tonumber(call('HGET', counters, 'components') or 0)
+    named = named or tonumber(call('HGET', counters, 'components') or 0) or MOST
     if named < MOST then
       named = named + 1
       count('components', 1)

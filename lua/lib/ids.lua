@@ -1,4 +1,4 @@
--- exports: slice_ids, replays_in
+-- exports: slice_ids, replays_in, are_ids
 -- needs: bytes
 -- The packed message ids and attempts of a block, or of some of its roots.
 --
@@ -14,6 +14,17 @@ local function replays_in(packed, n)
     if unpack_bytes('>H', packed, 5 + 2 * i) > 1 then amount = amount + 1 end
   end
   return amount
+end
+
+-- Whether they are as long as the ids of n roots have to be.
+local function are_ids(packed, n)
+  if #packed < 4 then return false end
+  local layout, attempt = unpack_bytes('>c1H', packed, 2)
+  local at = attempt == 0xFFFF and 4 + 2 * n or 4
+  if layout == 'R' then return #packed == at + 8 end
+  if layout == 'F' then return #packed >= at + 2 and #packed == at + 2 + n * unpack_bytes('>H', packed, at + 1) end
+  local blob = at + 4 * n
+  return layout == 'V' and n > 0 and #packed >= blob and #packed == blob + unpack_bytes('>I4', packed, blob - 3)
 end
 
 -- The ids of some of the n roots of a block.

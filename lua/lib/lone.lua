@@ -1,5 +1,5 @@
 -- exports: is_lone, fail_lone
--- needs: bytes, shard, head, finished, changes
+-- needs: bytes, shard, head, sound, finished, changes
 -- Lone roots that expire. A bucket may hold millions, so those with nothing but ack val and tokens in their head are
 -- failed without taking a record apart for each, and neighbours that were born together are failed together.
 
@@ -25,7 +25,7 @@ local function lone_items(blocks, first, last, packed, birth, packed_ids)
   end
   local items = {}
   for i = first, last do
-    local ids = packed_ids[i] or ''
+    local ids = sound_ids(blocks[i], packed_ids[i], 1, EXPIRED)
     items[#items + 1] = blocks[i] .. birth .. KIND_AND_COUNT .. pack('>I4', #ids) .. ids
   end
   delete_fields(IDS + EXPIRED, blocks, first, last)

@@ -1,5 +1,5 @@
 -- exports: settle, remove, refresh_orphan, early_refusal
--- needs: shard, head, scratch, finished, changes
+-- needs: numbers, shard, head, scratch, finished, changes
 -- Where a record goes when a call is done with it.
 
 local MOST_EARLY = 64 * 1024 * 1024 -- bytes that a namespace keeps for roots without an init, over all shards
@@ -14,8 +14,11 @@ end
 local function early_refusal()
   if counted('early_bytes') <= 0 then return end
   local most = math.floor(MOST_EARLY / (tonumber(call('HGET', meta, 'shards')) or 1))
-  if (tonumber(call('HGET', counters, 'early_bytes')) or 0) + counted('early_bytes') <= most then return end
+  local stored = call('HGET', counters, 'early_bytes')
+  local known = whole_number(stored or 0, most)
   free_scratch()
+  if not known then call('HSET', counters, 'early_bytes', 0) end -- not what was counted here: count from now on
+  if (known or 0) + counted('early_bytes') <= most then return end
   redis.pcall('HINCRBY', counters, 'early_refused', 1)
   return redis.error_reply(string.format('EARLY %.0f', most))
 end

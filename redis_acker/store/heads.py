@@ -46,6 +46,8 @@ def _read_head(head: bytes) -> Head:
         if unpack_from(">H", head, at)[0] > size:
             raise Unreadable(f"a block of {size} roots has more that are live")
         live = bits_of(head[at + 2 : at + 2 + bitmap_bytes])
+        if max(live, default=0) >= max(1, size):
+            raise Unreadable(f"a block of {size} roots has live ones behind its last")
         at += 2 + bitmap_bytes
     ticks: tuple[int, ...] | None = None
     if flags & _HAS_TICKS:

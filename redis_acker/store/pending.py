@@ -85,7 +85,7 @@ def inspect(acker: Acker, root: int) -> RootState:
     buckets = acker.settings.buckets
     age_in_ticks = bucket
     if record.ticks is not None:
-        age_in_ticks = min(age_in_ticks, number_of(tick) - record.ticks[index])
+        age_in_ticks = min(age_in_ticks, _tick_of(tick) - record.ticks[index])
     expires_ms = number_of(turned_ms) + (buckets - age_in_ticks) * acker.settings.tick_ms
     return RootState(
         root,
@@ -109,7 +109,7 @@ def list_pending(acker: Acker, *, spout: str | None, shard: int | None, older_th
     if shard is not None and (not isinstance(shard, int) or not 0 <= shard < acker.settings.shards):
         raise BadInput(f"Namespace {acker.namespace!r} has shards 0 to {acker.settings.shards - 1}, not {shard!r}.")
     shards = range(acker.settings.shards) if shard is None else [shard]
-    ticks = {one: number_of(acker.shards.meta(one).get("tick")) for one in shards}
+    ticks = {one: _tick_of(acker.shards.meta(one).get("tick")) for one in shards}
     for age in range(acker.settings.buckets, -1, -1):
         for one in shards:
             for pending in _list_bucket(acker, one, ticks[one] - age, age, names, others):
@@ -149,6 +149,12 @@ def _list_bucket(
                 yield PendingRoot(first + index, name, shard, ids[index], attempts[index], age, bucket)
         if cursor == b"0":
             return
+
+
+def _tick_of(value: bytes | None) -> int:
+    """The tick of a shard, as lua/lib/clock.lua reads it."""
+    found = number_of(value)
+    return found if 0 <= found < 1 << 31 else 0
 
 
 def _read(block: bytes, head: bytes, packed_ids: bytes) -> Head | None:

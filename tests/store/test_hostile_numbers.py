@@ -92,6 +92,45 @@ def test_counters_that_cannot_be_counted_up_stop_neither_acks_nor_timeouts(
     assert acker.stats().shards[0].shard == 0
 
 
+@pytest.mark.parametrize("junk", [b"junk", b"", HUGE, MOST, b"-1", b"1e300", b"nan"])
+@pytest.mark.parametrize("field", ["turned_ms", "tick"])
+def test_roots_expire_whatever_stands_where_the_rotation_keeps_its_time(
+    field: str, junk: bytes, acker: Acker, clock: Clock
+) -> None:
+    roots, edges = acker.allocate(SPOUT, 30), new_edges(30)
+    acker.init(roots, edges)
+    clock.advance(15_000)
+    assert Rotator(acker).once().turned == 1
+    acker.extend(roots[:3])
+    acker.shards.ask(0, "HSET", acker.shards.keys[0].meta, field, junk)
+    acker.extend(roots[3:5])
+    assert len(list(acker.pending())) == 30
+    expired = 0
+    for _ in range(5):
+        expired += Rotator(acker).once().expired
+        clock.advance(15_000)
+    assert expired == 30
+
+
+@pytest.mark.parametrize("junk", [b"junk", b"", HUGE, MOST, b"-1", b"1e300", b"nan"])
+def test_sequences_that_are_no_numbers_are_counted_on_from_the_time(junk: bytes, acker: Acker) -> None:
+    before = acker.allocate(SPOUT, 1)
+    acker.shards.ask(0, "HSET", acker.shards.keys[0].sequences, acker.spout_number(SPOUT), junk)
+    after = [acker.allocate(SPOUT, 1)[0] for _ in range(3)]
+    assert before[0] <= after[0] < after[1] < after[2]
+
+
+@pytest.mark.parametrize("junk", [b"junk", HUGE, MOST, b"-1", b"1e300", b"nan"])
+@pytest.mark.parametrize("counter", ["components", "early_bytes"])
+def test_counters_that_set_a_limit_stop_no_fail_and_no_early_ack(counter: str, junk: bytes, acker: Acker) -> None:
+    roots, edges = acker.allocate(SPOUT, 2_000), new_edges(2_000)
+    acker.shards.ask(0, "HSET", acker.shards.keys[0].counters, counter, junk)
+    assert acker.ack(roots[:600], edges[:600]).applied == 600
+    assert acker.fail(roots[600:601], component="a").kept == 1
+    assert acker.init(roots, edges).completed == 600
+    assert acker.fail(roots[601:602], component="b").failed == 1
+
+
 @pytest.mark.parametrize("rows", [10**9, 10**12, 10**15])
 def test_a_portion_of_more_rows_than_there_can_be_is_not_turned_into_roots(acker: Acker, rows: int) -> None:
     run, place = StoredRun(acker, SPOUT), Place(field_of(0, 0), 0, 0)

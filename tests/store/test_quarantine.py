@@ -23,6 +23,7 @@ SPOUT = "orders"
 TICK_MS = 15_000
 
 JUNK_HEADS = [b"", b"x", b"junk", b"\xff" * 8, b"\xff" * 40, pack(">BH5s", 1, 2000, b"12345") + bytes(12)]
+JUNK_IDS = [b"", b"x", b"sF\0\1", b"sF\0\1\0\4", b"sV\0\1" + bytes(8), b"\xff" * 12, b"n?\xff\xff"]
 
 
 @pytest.fixture
@@ -164,6 +165,61 @@ def test_ack_vals_that_are_missing_or_cut_off_take_only_their_own_block_with_the
     ask(acker.shards, "HSET", vals, int(roots[500]).to_bytes(8, "big"), b"cut off")
     assert acker.ack(roots, edges).completed == 500
     assert len(Quarantine(acker.shards)) == 2
+
+
+@pytest.mark.parametrize("junk", JUNK_IDS)
+def test_message_ids_that_make_no_sense_keep_no_root_from_its_final_event(
+    acker: Acker, clock: Clock, junk: bytes
+) -> None:
+    roots, edges = start(acker, 1000, message_ids=[f"m{i}" for i in range(1000)], echo_ids=True)
+    lone, _ = start(acker, 1, message_ids=["alone"])
+    assert acker.ack(roots[500:510], edges[500:510]).completed == 10
+    ids = acker.shards.keys[0].fixed[5 + 2 * (acker.settings.buckets + 1)]
+    for root in (roots[0], roots[500], lone[0]):
+        ask(acker.shards, "HSET", ids, int(root).to_bytes(8, "big"), junk)
+    assert acker.ack(roots[:10], edges[:10]).completed == 10
+    assert acker.fail(roots[510:520], error="broken").failed == 10
+    assert expire(acker, clock) == 1000 - 30 + 1
+    with acker.failures(SPOUT) as failures, acker.completions(SPOUT) as completions:
+        events = [*failures.consume(), *completions.consume()]
+    found = [root for one in events for root in one.roots.tolist()]
+    assert sorted(found) == sorted([*roots.tolist(), *lone.tolist()])
+    assert contents(acker) == {f"ids {int(root):016x}": [junk] for root in (roots[0], roots[500], lone[0])}
+
+
+def test_a_block_whose_ack_vals_are_gone_expires_whole_though_some_of_its_roots_were_extended(
+    acker: Acker, clock: Clock
+) -> None:
+    roots, _ = start(acker, 100)
+    clock.advance(TICK_MS)
+    Rotator(acker).once()
+    acker.extend(roots[:3])
+    ask(acker.shards, "DEL", acker.shards.keys[0].fixed[5 + acker.settings.buckets + 2])
+    assert expire(acker, clock) == 100
+    with acker.failures(SPOUT) as reader:
+        assert sorted(root for one in reader.consume() for root in one.roots.tolist()) == roots.tolist()
+
+
+def test_a_fail_of_an_orphan_whose_ack_vals_are_gone_is_kept(acker: Acker) -> None:
+    roots, edges = acker.allocate(SPOUT, 100), new_edges(100)
+    acker.ack(roots[:50], edges[:50])
+    ask(acker.shards, "DEL", acker.shards.keys[0].fixed[5 + acker.settings.buckets + 1])
+    assert acker.fail(roots[60:61]).kept == 1
+    assert acker.init(roots, edges).failed == 1
+    assert len(Quarantine(acker.shards)) == 1
+
+
+def test_a_bitmap_of_more_roots_than_a_block_has_is_set_aside(acker: Acker, clock: Clock) -> None:
+    roots, edges = start(acker, 20)
+    acker.extend(roots[:3])
+    assert acker.ack(roots[:5], edges[:5]).completed == 5
+    heads, block = acker.shards.heads(0, 0), int(roots[0]).to_bytes(8, "big")
+    head = bytearray(heads.get(block) or b"")
+    head[12] |= 0xF0  # flags(1) n(2) birth(5) count(2) bitmap(3)
+    ask(acker.shards, "HSET", heads.key, block, bytes(head))
+    assert list(acker.pending()) == []
+    assert expire(acker, clock) == 0
+    assert len(Quarantine(acker.shards)) == 1
 
 
 def test_an_init_takes_the_place_of_a_head_that_makes_no_sense(acker: Acker) -> None:
