@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from redis_acker.clock import SYSTEM_CLOCK, Clock
-from redis_acker.errors import AckerError, BadInput, StoreLost, TooLate, UnknownSpout
+from redis_acker.errors import AckerError, BadInput, TooLate
 from redis_acker.store.batches import (
     ack_batches,
     check_init,
@@ -28,17 +27,14 @@ from redis_acker.store.event_reader import CLAIM_AFTER_MS, EventReader
 from redis_acker.store.ids import Ids, Sessions, Token, U64Array, as_pairs, as_u64, make_roots
 from redis_acker.store.keys import key_prefix
 from redis_acker.store.message_ids import MessageIds, check_attempts, check_message_ids
-from redis_acker.store.namespace import Settings, check_namespace, number_spout, open_namespace, store_settings
+from redis_acker.store.namespace import Settings, check_namespace, open_namespace
 from redis_acker.store.pending import PendingRoot, RootState, inspect, list_pending
+from redis_acker.store.spouts import Spouts
 from redis_acker.store.stats import Acks, Fails, Inits, Stats, read_stats
 from redis_acker.store.streams import Cause, Completion, Failure
 from redis_acker.store.transport import Transport
 
 DEFAULT_NAMESPACE = "default"
-
-T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 RETRY_FOR_S = 10.0
 """How long a call keeps trying to reach the server, though never longer than half the timeout of roots: a repeated init
@@ -97,7 +93,7 @@ class Acker:
             raise
         self.settings = self.shards.settings
         self._sessions = Sessions()
-        self._spouts: dict[str, int] = {}
+        self._spouts = Spouts(self.shards, self.servers, self.namespace)
 
     def _new_transport(self) -> Transport:
         return Transport(self.servers, retry_for_s=self._retry_for_s)
@@ -112,7 +108,7 @@ class Acker:
         blocks = -(-count // self.settings.block_size)
         if blocks == 0:
             return make_roots(number, 0, 0, self.settings.block_size)
-        first = self._again_if_lost(lambda: self.shards.allocate(spout, number, blocks))
+        first = self._spouts.again_if_lost(lambda: self.shards.allocate(spout, number, blocks))
         return make_roots(number, first, count, self.settings.block_size)
 
     def init(
@@ -146,11 +142,11 @@ class Acker:
 
         start_s = self.shards.clocks.now_s()
         try:
-            replies = self._again_if_lost(send)
+            replies = self._spouts.again_if_lost(send)
         except TooLate:
             if until_ms is not None or not self.shards.clocks.have_changed():
                 raise
-            replies = self._again_if_lost(partial(send, start_s))
+            replies = self._spouts.again_if_lost(partial(send, start_s))
         return Inits(*_sums(replies, 4))
 
     def ack(self, roots: Ids, ack_vals: Ids, *, token: Token | str | bytes | None = None) -> Acks:
@@ -253,9 +249,7 @@ class Acker:
 
     def spout_number(self, name: str) -> int:
         """The number of a spout, assigned at first use."""
-        if name not in self._spouts:
-            self._spouts[name] = number_spout(self.shards, self.namespace, name)
-        return self._spouts[name]
+        return self._spouts.number(name)
 
     def spout_names(self) -> dict[int, str]:
         """The spouts of this namespace, by number."""
@@ -263,12 +257,7 @@ class Acker:
 
     def known_spouts(self, only: str | None = None) -> dict[str, int]:
         """The numbers of all spouts, or of one. Raises UnknownSpout where there is none of that name."""
-        numbers = {name: number for number, name in sorted(self.spout_names().items())}
-        if only is None:
-            return numbers
-        if only not in numbers:
-            raise UnknownSpout(f"Namespace {self.namespace!r} has no spout {only!r}: it has {sorted(numbers)}.")
-        return {only: numbers[only]}
+        return self._spouts.known(only)
 
     def close(self) -> None:
         """Closes the connections, and stops the server if it is embedded."""
@@ -297,19 +286,6 @@ class Acker:
         self.namespace, self._wanted = state["namespace"], state["wanted"]
         self._create, self._retry_for_s, self._clock, self._executor_urls = False, state["retry_for_s"], None, None
         self._connect(state["urls"])
-
-    def _again_if_lost(self, send: Callable[[], T]) -> T:
-        """Sends. If the server has lost its data, stores the settings and the spouts again and sends once more."""
-        try:
-            return send()
-        except StoreLost as error:
-            log.error("%s The roots that were pending there are lost.", error)
-        store_settings(self.shards, self.servers, self.namespace, create=True)
-        known, self._spouts = self._spouts, {}
-        for name, number in known.items():
-            if self.spout_number(name) != number:
-                raise StoreLost(f"The server has lost its data, and spout {name!r} has a new number: open a new Acker.")
-        return send()
 
 
 def _sums(replies: list[list[int]], width: int) -> list[int]:

@@ -1,11 +1,10 @@
-"""A namespace: its settings, stored at first use and the same for every client, and the numbers of its spouts."""
+"""A namespace: its settings, stored at first use and the same for every client."""
 
 from __future__ import annotations
 
 import re
 import reprlib
 import warnings
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -24,7 +23,7 @@ from redis_acker.errors import (
 from redis_acker.store.connect import Servers
 from redis_acker.store.hashes import number_of
 from redis_acker.store.ids import MAX_BLOCK_SIZE
-from redis_acker.store.keys import MAX_SHARDS, MAX_SPOUT
+from redis_acker.store.keys import MAX_SHARDS
 from redis_acker.store.shards import Shards
 from redis_acker.store.shards_plain import read_info, read_meta
 from redis_acker.store.transport import Transport
@@ -228,32 +227,6 @@ def _check_stored(
             )
         StoredSettings.from_values(values).check(settings.as_wanted(), namespace)
         _check_count(stored_count, server_count, namespace)
-
-
-def number_spout(shards: Shards, namespace: str, name: str) -> int:
-    """The number of a spout, assigned at first use."""
-    if not 0 < len(_encoded(name)) <= 255:
-        raise BadInput(f"A spout's name is a text of 1 to 255 bytes, not {reprlib.repr(name)}.")
-    number = shards.spout(name, _first_choice(name), MAX_SPOUT)
-    if number == 0:
-        raise BadInput(
-            f"Namespace {namespace!r} has {MAX_SPOUT} spouts already, so {name!r} gets no number: use the same spout "
-            "names in every run."
-        )
-    return number
-
-
-def _encoded(name: object) -> bytes:
-    """The bytes of a name; empty for what is not text, or cannot be encoded in UTF-8."""
-    try:
-        return name.encode() if isinstance(name, str) else b""
-    except UnicodeEncodeError:
-        return b""
-
-
-def _first_choice(name: str) -> int:
-    """The number that a spout gets unless another has it."""
-    return zlib.crc32(name.encode()) % MAX_SPOUT + 1
 
 
 def _info(transport: Transport, server: int) -> dict[str, str]:
