@@ -71,7 +71,7 @@ def bench(store: Store) -> None:
       redis-acker bench --json | jq .ack_vs_hset
     """
     from redis_acker.store.acker import Acker
-    from redis_acker.store.connect import hide_password
+    from redis_acker.store.urls import hide_password
 
     namespace = f"bench-{secrets.token_hex(4)}"
     with Acker(store.target, namespace=namespace, timeout_ms=LIFE_MS, retry_for_s=PATIENCE_S) as acker:

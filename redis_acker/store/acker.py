@@ -21,7 +21,7 @@ from redis_acker.store.batches import (
     init_batches,
     root_batches,
 )
-from redis_acker.store.connect import Target, hide_password, open_servers, other_urls
+from redis_acker.store.connect import Target, open_servers, other_urls
 from redis_acker.store.edges import ack_deliveries, delivery_states
 from redis_acker.store.event_reader import CLAIM_AFTER_MS, EventReader
 from redis_acker.store.ids import Ids, Sessions, Token, U64Array, as_pairs, as_u64, make_roots
@@ -33,6 +33,7 @@ from redis_acker.store.spouts import Spouts
 from redis_acker.store.stats import Acks, Fails, Inits, Stats, read_stats
 from redis_acker.store.streams import Cause, Completion, Failure
 from redis_acker.store.transport import Transport
+from redis_acker.store.urls import hide_password
 
 DEFAULT_NAMESPACE = "default"
 

@@ -8,16 +8,18 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
+from redis.connection import parse_url
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisClusterException
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from redis_acker.errors import BadInput, escaped
+from redis_acker.errors import BadInput
+from redis_acker.store.urls import FORMS, check_url, hide_password, not_a_url
 
 if TYPE_CHECKING:
     from redis_acker.server.embedded import EmbeddedServer
@@ -33,10 +35,6 @@ CLUSTER_SHARDS = 16
 
 Target: TypeAlias = "str | redis.Redis"
 
-_FORMS = (
-    "redis://host:port/db, rediss://... (TLS), unix:///path, redis+cluster://host:port, "
-    "redis+sentinel://host:port,host:port/service, or embedded"
-)
 _BETWEEN_URLS = re.compile(r"[\s,]+(?=[a-z+]+://|embedded\b)")
 
 
@@ -146,12 +144,12 @@ class Cluster(Servers):
         try:
             return RedisCluster.from_url(url.replace("+cluster", "", 1), **_client_options())
         except (ValueError, TypeError) as error:
-            raise _not_a_url("a cluster's URL", url, error) from None
+            raise not_a_url("a cluster's URL", url, error) from None
         except RedisClusterException as error:
             if isinstance(error.__cause__, (AuthenticationError, AuthorizationError, NoPermissionError)):
                 raise error.__cause__ from None
             if "cannot be connected" not in str(error) or "Cluster mode is not enabled" in str(error):
-                raise BadInput(f"{hide_password(url)!r} names no cluster ({error}): use {_FORMS}.") from None
+                raise BadInput(f"{hide_password(url)!r} names no cluster ({error}): use {FORMS}.") from None
             raise
 
 
@@ -166,6 +164,8 @@ def open_servers(target: Target | Sequence[Target] | None, tag_of: Callable[[int
         return Fleet([_check_client(one) for one in targets if isinstance(one, redis.Redis)], [])
     if len(urls) != len(targets):
         raise BadInput("Pass either URLs or redis-py clients, not both.")
+    for url in urls:
+        check_url(url)
     if len(set(urls)) != len(urls):
         raise BadInput("A server is named twice: name each once. One server can hold any number of shards.")
     if any("+cluster://" in url for url in urls):
@@ -193,23 +193,11 @@ def other_urls(target: str | Sequence[str], servers: Servers) -> list[str]:
     return urls
 
 
-def hide_password(url: str) -> str:
-    """A URL without its passwords, as it may be shown."""
-    scheme, mark, rest = url.partition("://")
-    if "@" in rest.partition("?")[2]:  # of a login with a question mark, or of an option: nobody knows where it ends
-        return escaped(f"{scheme}{mark}***")
-    address, question, query = rest.partition("?")
-    address = re.sub(r"^([^:@/]*):.*@", r"\1:***@", address, flags=re.DOTALL)
-    pairs = (pair.partition("=") for pair in query.split("&"))
-    shown = [f"{name}{sign}{'***' if 'pass' in unquote(name).lower() else value}" for name, sign, value in pairs]
-    return escaped(scheme + mark + address + question + "&".join(shown))
-
-
 def _split(target: Target | Sequence[Target] | None) -> list[Target]:
     if target is None:
         target = os.environ.get(URL_VARIABLE, "")
         if not target.strip():
-            raise BadInput(f"No server was named: pass a URL or set {URL_VARIABLE} ({_FORMS}).")
+            raise BadInput(f"No server was named: pass a URL or set {URL_VARIABLE} ({FORMS}).")
     if isinstance(target, str):
         return list(_BETWEEN_URLS.split(target.strip()))
     if isinstance(target, redis.Redis):
@@ -217,9 +205,9 @@ def _split(target: Target | Sequence[Target] | None) -> list[Target]:
     targets = list(target) if isinstance(target, Sequence) else [target]
     for one in targets:
         if not isinstance(one, (str, redis.Redis)):
-            raise BadInput(f"A server is a URL ({_FORMS}) or a redis.Redis client, not a {type(one)}.")
+            raise BadInput(f"A server is a URL ({FORMS}) or a redis.Redis client, not a {type(one)}.")
     if not targets:
-        raise BadInput(f"No server was named: pass a URL ({_FORMS}).")
+        raise BadInput(f"No server was named: pass a URL ({FORMS}).")
     return targets
 
 
@@ -243,7 +231,7 @@ def _open(url: str) -> redis.Redis:
     if scheme in ("redis+sentinel", "rediss+sentinel"):
         return _open_sentinel(url)
     if scheme not in ("redis", "rediss", "unix"):
-        raise _not_a_url("a server's URL", url)
+        raise not_a_url("a server's URL", url)
     options = _client_options()
     try:
         if scheme == "unix":
@@ -254,20 +242,8 @@ def _open(url: str) -> redis.Redis:
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)  # does not connect, but refuses unknown options
     except (ValueError, TypeError, redis.RedisError) as error:
-        raise _not_a_url("a server's URL", url, error) from None
+        raise not_a_url("a server's URL", url, error) from None
     return client
-
-
-_PLAIN = re.compile(r"(?:[a-z+]{1,20}://)?[\w.:/,-]{0,100}", re.ASCII)
-"""What holds no secret, even if it is no URL: neither a login nor options."""
-
-
-def _not_a_url(what: str, url: str, error: Exception | None = None) -> BadInput:
-    """Shows what was given only if there cannot be a password in it."""
-    if not _PLAIN.fullmatch(url):
-        return BadInput(f"What was given is not {what}, and is not shown because it may hold a password: use {_FORMS}.")
-    why = f" ({error})" if error else ""
-    return BadInput(f"{url!r} is not {what}{why}: use {_FORMS}.")
 
 
 def _open_sentinel(url: str) -> redis.Redis:
@@ -281,15 +257,18 @@ def _open_sentinel(url: str) -> redis.Redis:
     except ValueError:
         addresses = []
     if not addresses or not service:
-        raise _not_a_url("a Sentinel's URL", url)
-    query = dict(parse_qsl(parts.query))
-    password_of_sentinels = query.pop("sentinel_password", None)
-    common = {**_client_options(), **query, "retry": Retry(NoBackoff(), 0)}
-    if parts.scheme.startswith("rediss"):
-        common["ssl"] = True
-    sentinel = Sentinel(addresses, sentinel_kwargs={**common, "password": password_of_sentinels})
-    options = {**common, "db": database}
-    if password:
-        options |= {"username": unquote(user) or None, "password": unquote(password)}
-    client: redis.Redis = sentinel.master_for(service, **options)
+        raise not_a_url("a Sentinel's URL", url)
+    try:
+        query = parse_url(f"redis://?{parts.query}")  # numbers as numbers
+        password_of_sentinels = query.pop("sentinel_password", None)
+        common = {**_client_options(), **query, "retry": Retry(NoBackoff(), 0)}
+        if parts.scheme.startswith("rediss"):
+            common["ssl"] = True
+        sentinel = Sentinel(addresses, sentinel_kwargs={**common, "password": password_of_sentinels})
+        options = {**common, "db": database}
+        if password:
+            options |= {"username": unquote(user) or None, "password": unquote(password)}
+        client: redis.Redis = sentinel.master_for(service, **options)
+    except (ValueError, TypeError, redis.RedisError) as error:
+        raise not_a_url("a Sentinel's URL", url, error) from None
     return client

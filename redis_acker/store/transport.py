@@ -26,8 +26,9 @@ from redis_acker.errors import (
     TooLate,
     WrongKeyType,
 )
-from redis_acker.store.connect import Servers, hide_password
+from redis_acker.store.connect import Servers
 from redis_acker.store.scripts import Loaded, Loader, Script, script, scripts_missing
+from redis_acker.store.urls import hide_password
 
 Argument: TypeAlias = "bytes | str | int"
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from redis_acker import Acker
 from redis_acker.errors import BadInput
 from redis_acker.spouts.user_streams import UserStreams
-from redis_acker.store.connect import URL_VARIABLE, hide_password, open_servers
+from redis_acker.store.connect import URL_VARIABLE, open_servers
+from redis_acker.store.urls import hide_password
 
 _open: dict[tuple[int, object], UserStreams | Acker] = {}
 """By process and what is connected to: a forked worker opens its own, and all tasks of a worker share it."""

@@ -264,7 +264,7 @@ def test_a_bad_part_keeps_the_whole_call_from_being_sent(table: Table, sent: lis
 
 
 def test_a_namespace_with_all_spouts_taken_refuses_another(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redis_acker.store.namespace.MAX_SPOUT", 2)
+    monkeypatch.setattr("redis_acker.store.spouts.MAX_SPOUT", 2)
     table.acker.allocate("second")
     before = table.acker.spout_names()
     with pytest.raises(BadInput) as caught:

@@ -7,7 +7,8 @@ import redis
 
 from redis_acker import Acker
 from redis_acker.errors import BadInput
-from redis_acker.store.connect import URL_VARIABLE, _split, hide_password
+from redis_acker.store.connect import URL_VARIABLE, _split
+from redis_acker.store.urls import hide_password
 from redis_acker.testing import fake_redis
 
 SECRET = "s3cret"
@@ -18,6 +19,8 @@ SECRET = "s3cret"
     [
         ("redis://host:6379/0", "redis://host:6379/0"),
         ("embedded", "embedded"),
+        ("rediss://host/1?ssl_ca_certs=/etc/ca.pem&db=1", "rediss://host/1?ssl_ca_certs=/etc/ca.pem&db=1"),
+        (f"rediss://host?ssl_password={SECRET}", "rediss://host?***"),
         ("unix:///tmp/redis.sock", "unix:///tmp/redis.sock"),
         (f"redis://:{SECRET}@host", "redis://:***@host"),
         (f"rediss://user:{SECRET}@host:1/2", "rediss://user:***@host:1/2"),
@@ -25,13 +28,16 @@ SECRET = "s3cret"
         (f"redis+cluster://user:{SECRET}#?@host:1", "redis+cluster://***"),
         (f"redis://host:1?password=a@{SECRET}", "redis://***"),
         (f"redis://u:a\n{SECRET}@host", "redis://u:***@host"),
-        (f"redis://host?PASSWORD={SECRET}", "redis://host?PASSWORD=***"),
-        (f"redis://host?p%61ssword={SECRET}&db=1", "redis://host?p%61ssword=***&db=1"),
+        (f"redis://host?PASSWORD={SECRET}", "redis://host?***"),
+        (f"redis://host?p%61ssword={SECRET}&db=1", "redis://host?***&db=1"),
         ("redis://host/\x1b[31m", "redis://host/\\x1b[31m"),
         (f"redis+sentinel://:{SECRET}@a:1,b:2/service", "redis+sentinel://:***@a:1,b:2/service"),
-        (f"redis://host?password={SECRET}&db=1", "redis://host?password=***&db=1"),
-        (f"redis+sentinel://a:1/s?sentinel_password={SECRET}", "redis+sentinel://a:1/s?sentinel_password=***"),
-        (f"unix:///tmp/s?username=u&password={SECRET}", "unix:///tmp/s?username=u&password=***"),
+        (f"redis://host?password={SECRET}&db=1", "redis://host?***&db=1"),
+        (f"redis+sentinel://a:1/s?sentinel_password={SECRET}", "redis+sentinel://a:1/s?***"),
+        (f"unix:///tmp/s?username=u&password={SECRET}", "unix:///tmp/s?username=u&***"),
+        (f"redis://host#?auth={SECRET}", "redis://***"),
+        (f"redis://host?username=u;password={SECRET}", "redis://host?***"),
+        (f"redis+cluster://host?a=1&{SECRET}", "redis+cluster://host?***&***"),
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
@@ -89,6 +95,10 @@ def test_the_environment_names_the_server_of_a_client_that_is_given_none(monkeyp
         ),
         *(f"redis://host?PASSWORD={SECRET}", f"redis://u:%0a{SECRET}\n@host:port", f"REDIS://u:{SECRET}@host"),
         f"redis://host?socket_timeout={SECRET}",
+        *(f"redis://u:12#{SECRET}@host", f"redis://host/0#?auth={SECRET}", f"redis+cluster://host#{SECRET}"),
+        *(f"redis+sentinel://u:12/{SECRET}@a:1", f"redis+cluster://u:12/{SECRET}@a:1", f"unix://u:12/{SECRET}@"),
+        *(f"redis+sentinel://:[{SECRET}@a:1/s", f"redis+sentinel://a:1/s?auth={SECRET}", "redis+cluster://[::1"),
+        f"redis+sentinel://a:1/s?socket_timeout={SECRET}",
         *(f"redis://host:port?password={SECRET}", f"redis://:a/{SECRET}@host/x", f"redis+cluster://:{SECRET}@a:b"),
         *([], 5, [5], ["redis://a", None], ["redis://a", "redis://a"], "redis://a,redis://a"),
         *("embedded,redis://a", "redis+cluster://a,redis://b", "redis+cluster://a:1,redis+cluster://b:2"),

@@ -6,7 +6,7 @@ import pytest
 
 from redis_acker import Acker
 from redis_acker.errors import AccessDenied, BadInput, ScriptsMissing, ServerUnavailable
-from redis_acker.store.connect import hide_password
+from redis_acker.store.urls import hide_password
 from tests.backends import Keeper
 from tests.clock import Clock
 from tests.servers import Server, start_server
