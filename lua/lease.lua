@@ -11,7 +11,10 @@
 
 local lease, began, owner, for_ms, dead, mark = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local holder = redis.call('GET', lease)
-if holder and holder ~= owner and holder ~= dead then return { holder, redis.call('PTTL', lease) } end
+if holder and holder ~= owner and holder ~= dead then
+  local left_ms = redis.call('PTTL', lease)
+  if left_ms >= 0 then return { holder, left_ms } end -- one that never ends was written by another program
+end
 redis.call('DEL', lease) -- a first write that is allowed when memory is full, so that the next is too
 redis.call('SET', lease, owner, 'PX', for_ms)
 if mark ~= '' then redis.call('SET', began, mark) end

@@ -118,7 +118,7 @@ class Emitter:
         messages = self._messages
         in_flight = messages.in_flight + len(messages.all(State.EMITTING))
         all_ready = list(messages.all(State.READY))
-        ready = self._trials.admit(self, all_ready, in_flight)
+        ready = _of_one_kind(self._trials.admit(self, all_ready, in_flight))
         loose = [] if self._trials.is_on else self._intake.loose
         if not (loose or ready):
             return False
@@ -254,3 +254,9 @@ class Emitter:
             renew_lease()
             deliver(target, message.values, message.stream, anchors)
             outbox.popleft()
+
+
+def _of_one_kind(lives: list[Life]) -> list[Life]:
+    """Those with message ids of the same kind as the first. One init takes no others, and a retry book may have ids
+    that its source does not hand out any more."""
+    return [life for life in lives if type(life.id) is type(lives[0].id)]

@@ -12,7 +12,7 @@ from redis_acker.components.tuples import DEFAULT_STREAM
 from redis_acker.errors import BadInput, Unreadable
 from redis_acker.store.acker import Acker
 from redis_acker.store.hashes import json_of
-from redis_acker.store.message_ids import MAX_ATTEMPT, MessageId, id_from_text, id_to_text
+from redis_acker.store.message_ids import MAX_ATTEMPT, MessageId, check_message_ids, id_from_text, id_to_text
 from redis_acker.store.quarantine import Quarantine
 
 MAX_PAYLOAD_BYTES = 64_000
@@ -153,6 +153,8 @@ def _checked(data: Any, kinds: dict[str, type]) -> dict[str, Any]:
     """Raises Unreadable for what is no object with these fields, or has a payload that is not a list."""
     if not isinstance(data, dict) or [*map(type, map(data.get, kinds))] != [*kinds.values()]:
         raise Unreadable(f"it lacks {', '.join(kinds)}, or one has another type")
+    if any(kind is int and not 0 <= data[name] < 1 << 64 for name, kind in kinds.items()):
+        raise Unreadable("a number in it is not from 0 to 2**64")
     if not isinstance(data.get("payload"), (list, NoneType)):
         raise Unreadable("its payload is not a list")
     return data
@@ -162,6 +164,7 @@ def read_name(name: bytes) -> MessageId:
     """The message id that a field is named by. Raises Unreadable for what is none."""
     try:
         message_id = id_from_text(name.decode())
+        check_message_ids([message_id], 1)
     except (UnicodeDecodeError, BadInput):
         raise Unreadable("its name is not a message id") from None
     if id_to_text(message_id).encode() != name:

@@ -119,7 +119,7 @@ class WithdrawnFailure:
             fields = {name.encode(): base64.b64decode(value) for name, value in data["fields"].items()}
             owner = Owner(**{name: kind(data["owner"][name]) for name, kind in _OWNER.items()})
             entry.decode()
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
             raise Unreadable("it is not the note of a withdrawal") from None
         failure = parse_entry("failures", shard, entry, [part for pair in fields.items() for part in pair])
         assert isinstance(failure, Failure)

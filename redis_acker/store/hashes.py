@@ -89,9 +89,12 @@ def _parts(items: list[Any]) -> Iterator[list[Any]]:
 
 def number_of(value: bytes | None) -> int:
     """A number as the store keeps it; 0 where there is none, or what another program put there is not one."""
-    if value is None or len(value) > _MOST_DIGITS or not _NUMBER.fullmatch(value):
-        return 0
-    return int(value)
+    return int(value) if value is not None and is_number(value) else 0
+
+
+def is_number(value: bytes) -> bool:
+    """Whether it is a number as the store keeps it. Python refuses to read one of thousands of digits."""
+    return len(value) <= _MOST_DIGITS and bool(_NUMBER.fullmatch(value))
 
 
 def json_of(text: bytes) -> Any:

@@ -88,8 +88,9 @@ class Lease:
         except MemoryFull:
             return  # the server says so only if no other driver holds the lease
         if holder != self._owner:
+            other = escaped(holder)
             raise SpoutTaken(
-                f"Spout {self._spout!r} was taken over by {holder} because this driver did not renew its lease for "
+                f"Spout {self._spout!r} was taken over by {other} because this driver did not renew its lease for "
                 f"{self._for_ms} ms: it stops here, and the other replays or completes what it was working on."
             )
 

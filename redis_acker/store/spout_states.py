@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from redis_acker.errors import UnknownSpout
 from redis_acker.store.acker import Acker
+from redis_acker.store.hashes import is_number
 from redis_acker.store.shards import Shards
 
 _PAUSED, _LAG = "paused", "lag"
@@ -39,7 +40,8 @@ class SpoutStates:
         return bool(self._stored.remove([f"{number} {_PAUSED}"]))
 
     def is_paused(self, number: int) -> bool:
-        return self._stored.get(f"{number} {_PAUSED}") is not None
+        since_ms = self._stored.get(f"{number} {_PAUSED}")
+        return since_ms is not None and is_number(since_ms)
 
     def note_lag(self, number: int, lag: int | None) -> None:
         field = f"{number} {_LAG}"
@@ -53,7 +55,7 @@ class SpoutStates:
         found: dict[int, dict[str, int]] = {}
         for field, value in self._shards.spout_states_said():
             number, _, word = field.partition(b" ")
-            if number.isdigit() and value.isdigit():  # another program may have written there
+            if is_number(number) and is_number(value):  # another program may have written there
                 found.setdefault(int(number), {})[word.decode(errors="replace")] = int(value)
         return {number: SpoutState(said.get(_PAUSED), said.get(_LAG)) for number, said in found.items()}
 

@@ -63,7 +63,7 @@ def _read(spout: str, text: bytes) -> TrackedStreamRecord:
         data = json.loads(text)
         if data["format"] == FORMAT:
             record = TrackedStreamRecord(**data)
-            if type(record.batch) is not int:
+            if type(record.batch) is not int or not -1 <= record.batch < 1 << 63:
                 raise TypeError(record.batch)
             return record
         why = f"is in format {data['format']}, and this version reads {FORMAT}: use the version that wrote it"

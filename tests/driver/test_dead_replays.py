@@ -42,6 +42,31 @@ class Settled(DurableSpout):
     dead = ack
 
 
+class Renamed(DurableSpout):
+    """A source whose ids were numbers, and are texts now."""
+
+    def ack(self, message_id: MessageId) -> None:
+        if isinstance(message_id, str):
+            super().ack(message_id)
+
+
+def test_letters_with_ids_of_another_kind_than_those_of_the_source_are_emitted_by_themselves(
+    new_world: NewWorld,
+) -> None:
+    world = dead_world(new_world, {1: "fail", 2: "fail"})
+    letters = DeadLetters(world.acker)
+    assert all(letters.replay(letter) for letter in list(letters))
+    world.disk.plans |= {"three": "complete", "four": "complete"}
+    learn(world)
+    driver = world.new_driver(spout=Renamed(world.disk))
+    driver.open()
+    world.live(driver)
+    driver.close()
+    assert world.disk.settled.keys() == {1, 2, "three", "four"}
+    assert world.attempts_at(1) == world.attempts_at(2) == [1, 2, 3, 4]
+    assert len(letters) == 0
+
+
 def test_a_dead_message_is_emitted_from_its_letter_with_its_history_kept(new_world: NewWorld) -> None:
     world = dead_world(new_world, {1: "fail", 2: "fail"})
     letters = DeadLetters(world.acker)

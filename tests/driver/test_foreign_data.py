@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from threading import Event
 
 import pytest
 
@@ -11,6 +12,7 @@ from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry, RetryBook
 from redis_acker.retries.dead_letters import DeadLetters
 from redis_acker.retries.requests import ReplayRequests, Requested
 from redis_acker.retries.withdrawals import Choice, Owner, Withdrawal
+from redis_acker.store.lease import Lease
 from redis_acker.store.quarantine import Quarantine
 from redis_acker.views.trace import trace
 from tests.driver.conftest import NewWorld
@@ -18,6 +20,7 @@ from tests.driver.test_requests import failed_without_driver
 from tests.driver.world import SPOUT, World
 
 GOOD = Retry([FailedAttempt(1, "failed", "task", "broken", 1)], 0).to_json()
+WITH_PAYLOAD = Retry([FailedAttempt(1, "failed", "task", "broken", 1)], 0, [1]).to_json().encode()
 ATTEMPT = {"attempt": 1, "reason": "failed", "component": "", "error": "", "at_ms": 1}
 
 JUNK: dict[str, bytes] = {
@@ -29,6 +32,11 @@ JUNK: dict[str, bytes] = {
     "s:history": b'{"due_ms": 1, "history": [{"attempt": "1"}]}',
     "s:attempt": json.dumps({"due_ms": 1, "history": [{**ATTEMPT, "attempt": 10**9}]}).encode(),
     "s:payload": b'{"due_ms": 1, "history": [], "payload": 7}',
+    "s:due": json.dumps({"due_ms": 10**4000, "history": []}).encode(),
+    "s:at": json.dumps({"due_ms": 1, "history": [{**ATTEMPT, "at_ms": 10**400}]}).encode(),
+    "s:inf": json.dumps({"due_ms": float("inf"), "history": []}).encode(),
+    "i:" + "9" * 30: WITH_PAYLOAD,
+    "s:" + "x" * 2_000: WITH_PAYLOAD,
     "i:x": GOOD.encode(),
     "i:007": GOOD.encode(),
     "b:?": GOOD.encode(),
@@ -69,14 +77,16 @@ def test_a_drain_and_a_replay_leave_out_what_makes_no_sense(new_world: NewWorld)
     keys, number = world.acker.shards.keys[0], world.acker.spout_number(SPOUT)
     world.client.xadd(keys.failures(number), {"at_ms": "1", "items": "x"})
     world.client.hset(keys.withdrawn(number), mapping={"1-1": "junk", "2-2": '{"fields": {}, "owner": {}}'})
+    no_pid = {"host": "", "pid": float("inf"), "started": "", "file": "", "where": ""}
+    world.client.hset(keys.withdrawn(number), "3-3", json.dumps({"fields": {}, "owner": no_pid}))
     roots = failed_without_driver(world)
     assert sorted(root.message_id for root in roots if root.message_id is not None) == [1, 2]
-    assert len(Quarantine(world.acker.shards)) == 3
+    assert len(Quarantine(world.acker.shards)) == 4
     world.client.hset(keys.requests(number), "i:1", "junk")
     world.client.hset(keys.retries(number), "i:2", "junk")
     assert ReplayRequests(world.acker).request(roots) == Requested(noted=2, again=0)
     assert {one: retry.attempt for one, retry in RetryBook(world.acker, SPOUT).load().items()} == {1: 1, 2: 1}
-    assert len(Quarantine(world.acker.shards)) == 5
+    assert len(Quarantine(world.acker.shards)) == 6
 
 
 def test_looking_at_a_root_passes_over_what_makes_no_sense(new_world: NewWorld) -> None:
@@ -113,5 +123,26 @@ def test_the_name_of_a_holder_is_escaped_where_the_spout_is_refused(new_world: N
     world.client.set(world.acker.shards.keys[0].lease(world.acker.spout_number(SPOUT)), b"\x1b[31m\x07\n", px=60_000)
     with pytest.raises(SpoutTaken) as refused:
         world.new_driver().open()
+    assert str(refused.value).isprintable()
+    world.client.delete(world.acker.shards.keys[0].lease(world.acker.spout_number(SPOUT)))
+
+
+def test_a_lease_that_never_ends_is_not_one(new_world: NewWorld) -> None:
+    world = new_world({1: "complete"})
+    world.client.set(world.acker.shards.keys[0].lease(world.acker.spout_number(SPOUT)), "junk")
+    driver = world.new_driver()
+    driver.open()
+    world.live(driver)
+    driver.close()
+    world.check()
+
+
+def test_the_name_of_a_holder_is_escaped_where_a_driver_has_lost_its_lease(new_world: NewWorld) -> None:
+    world = new_world({})
+    lease = Lease(world.acker, SPOUT, for_ms=60_000)
+    assert lease.take(wait=False, stop=Event())
+    world.client.set(world.acker.shards.keys[0].lease(world.acker.spout_number(SPOUT)), b"\x1b[31m\x07\n", px=60_000)
+    with pytest.raises(SpoutTaken, match="taken over") as refused:
+        lease.begin("5")
     assert str(refused.value).isprintable()
     world.client.delete(world.acker.shards.keys[0].lease(world.acker.spout_number(SPOUT)))

@@ -11,6 +11,8 @@ from redis_acker import Acker, Rotator, new_edges
 from redis_acker.errors import SettingsMismatch, Unreadable, UnreadableRun
 from redis_acker.store.progress import RunProgress
 from redis_acker.store.run_records import Place, field_of
+from redis_acker.store.spout_states import SpoutState, SpoutStates
+from redis_acker.store.tracked_streams import TrackedStreams
 from redis_acker.views.overview import read_overview
 from redis_acker.views.probes import Probe
 from tests.backends import Backend, Servers
@@ -149,6 +151,18 @@ def test_a_portion_of_more_rows_than_there_can_be_is_not_turned_into_roots(acker
     acker.shards.ask(0, "HSET", key, place.partition, " ".join(words))
     with pytest.raises(UnreadableRun, match="runs drop"):
         progress.begin(place, 30, 1)
+
+
+@pytest.mark.parametrize("junk", [b"junk", b"", HUGE, MOST, b"-1", b"1e300", b"nan"])
+def test_what_is_said_of_spouts_is_read_with_its_bounds(junk: bytes, acker: Acker) -> None:
+    number, keys = acker.spout_number(SPOUT), acker.shards.keys[0]
+    said = f"{number} lag", junk, f"{number} paused", junk, junk + b" lag", b"1"
+    acker.shards.ask(0, "HSET", keys.spout_states, *said)
+    acker.shards.ask(0, "HSET", keys.tracked_streams, SPOUT, b'{"format":1,"query":"q","batch":' + b"9" * 4000 + b"}")
+    assert [one.name for one in read_overview(acker).spouts] == [SPOUT]
+    assert TrackedStreams(acker).batches() == {}
+    states = SpoutStates(acker.shards)
+    assert states.is_paused(number) == (states.all().get(number, SpoutState()).paused_ms is not None)
 
 
 def test_a_probe_reads_no_more_shards_than_there_can_be(servers: Servers, namespace: str) -> None:
