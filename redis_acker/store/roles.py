@@ -138,7 +138,7 @@ _EXECUTOR_RIGHTS = (
 _ROTATOR_RIGHTS = (
     *_RECORDING,
     Right(("scratch",), ("del",)),
-    Right(("settings",), ("hget", "hincrby", "hmget", "hset")),
+    Right(("settings",), ("hget", "hmget", "hset")),
     Right(("counters",), ("hdel", "hexists", "hget", "hincrby", "hlen", "hset")),
     Right(("records",), ("exists", "hdel", "hget", "hlen", "hmget", "hscan", "hset", "rename")),
     Right(("finished",), ("exists", "hmget", "hset", "rename", "unlink")),
