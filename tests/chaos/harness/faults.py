@@ -202,7 +202,11 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-JUNK_FIELDS = ("counters", "finished:0", "heads:0", "ids:0", "quarantine", "spout_states", "spouts", "vals:0")
+JUNK_FIELDS = (
+    *("counters", "finished:0", "heads:0", "ids:0", "quarantine", "sequences", "spout_states", "spouts"),
+    *("tracked_streams", "vals:0"),
+)
+JUNK_NUMBERS = {"meta": ("history", "tick", "turned_ms"), "counters": ("components", "early_bytes", "newest_ms")}
 JUNK_OF_A_SPOUT = ("dead", "progress", "requests", "retries", "withdrawn")
 
 
@@ -216,9 +220,12 @@ def write_junk(world: World) -> None:
         for name in JUNK_OF_A_SPOUT:
             ask(shard, "HSET", f"{keys.prefix}{name}:{number}", os.urandom(8), os.urandom(12))
         ask(shard, "ZADD", f"{keys.prefix}replayed:{number}", "1e300", os.urandom(8))
+        ask(shard, "SET", f"{keys.prefix}began:{number}", os.urandom(8))
     for name in JUNK_FIELDS:
         ask(shard, "HSET", keys.prefix + name, os.urandom(8), os.urandom(12))
-    ask(shard, "HSET", keys.meta, "history", os.urandom(12))
+    for name, fields in JUNK_NUMBERS.items():
+        for field in fields:
+            ask(shard, "HSET", keys.prefix + name, field, os.urandom(12))
 
 
 def promote_replica(world: World) -> None:
