@@ -216,7 +216,7 @@ def _readings(text: str) -> list[MessageId]:
     """The message ids that a text may mean."""
     from redis_acker.store.message_ids import id_from_text
 
-    readings: list[MessageId] = [text]
+    readings = [id_from_text(f"s:{text}")]
     if text[:2] in ("i:", "s:", "b:"):
         readings.append(id_from_text(text))
     elif re.fullmatch(r"-?[0-9]{1,19}", text):

@@ -15,6 +15,7 @@ import click
 
 from redis_acker.cli.output import Output
 from redis_acker.errors import BadInput
+from redis_acker.store.keys import check_namespace
 from redis_acker.views.texts import root_of
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Store:
 
     def __init__(self, urls: Sequence[str], namespace: str, out: Output) -> None:
         self.urls = urls
-        self.namespace = namespace
+        self.namespace = check_namespace(namespace)
         self.out = out
         self._acker: Acker | None = None
 

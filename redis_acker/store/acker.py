@@ -25,9 +25,9 @@ from redis_acker.store.connect import Target, open_servers, other_urls
 from redis_acker.store.edges import ack_deliveries, delivery_states
 from redis_acker.store.event_reader import CLAIM_AFTER_MS, EventReader
 from redis_acker.store.ids import Ids, Sessions, Token, U64Array, as_pairs, as_u64, make_roots
-from redis_acker.store.keys import key_prefix
+from redis_acker.store.keys import check_namespace, key_prefix
 from redis_acker.store.message_ids import MessageIds, check_attempts, check_message_ids
-from redis_acker.store.namespace import Settings, check_namespace, open_namespace
+from redis_acker.store.namespace import Settings, open_namespace
 from redis_acker.store.pending import PendingRoot, RootState, inspect, list_pending
 from redis_acker.store.spouts import Spouts
 from redis_acker.store.stats import Acks, Fails, Inits, Stats, read_stats

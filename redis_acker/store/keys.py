@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import reprlib
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from redis_acker.errors import BadInput
 
 if TYPE_CHECKING:
     from redis_acker.store.streams import Kind
@@ -14,6 +18,8 @@ MAX_SHARDS = 16_384
 
 MAX_SPOUT = 4_095
 """Highest number of a spout, which is a part of its keys and of its roots."""
+
+_NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 KeyKind: TypeAlias = Literal[
     "all", "blocks", "settings", "counters", "scratch", "quarantine", "records", "finished", "streams", "rows", "runs"
@@ -36,6 +42,15 @@ _NAMES: dict[KeyKind, tuple[str, ...]] = {
 _BLOCKS: tuple[KeyKind, ...] = ("settings", "counters", "scratch", "quarantine", "records", "finished", "streams")
 _NAMES["blocks"] = tuple(name for kind in _BLOCKS for name in _NAMES[kind])
 """The keys that scripts on blocks declare."""
+
+
+def check_namespace(namespace: str) -> str:
+    if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
+        raise BadInput(
+            f"A namespace is 1 to 64 letters, digits, '_', '.' or '-', not {reprlib.repr(namespace)}: choose another "
+            "name."
+        )
+    return namespace
 
 
 def key_prefix(namespace: str, shard: int) -> str:

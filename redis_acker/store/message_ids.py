@@ -133,7 +133,10 @@ def id_from_text(text: str) -> MessageId:
     try:
         if kind == "b":
             return base64.b64decode(rest, validate=True)
-        return int(rest) if kind == "i" else rest
+        if kind == "i":
+            return int(rest)
+        encode(rest)
+        return rest
     except ValueError:
         raise BadInput(f"{reprlib.repr(text)} is not a message id: use digits after i: and base64 after b:.") from None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import reprlib
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,8 +37,6 @@ DEFAULT_BLOCK_SIZE = 500
 
 MAX_BUCKETS = 64
 MAX_TIMEOUT_MS = 30 * 24 * 3600 * 1000
-
-_NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 LEAST_VERSION = (6, 2)
 
@@ -127,15 +123,6 @@ class StoredSettings:
     @classmethod
     def names(cls) -> list[str]:
         return [field.name for field in fields(cls)]
-
-
-def check_namespace(namespace: str) -> str:
-    if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
-        raise BadInput(
-            f"A namespace is 1 to 64 letters, digits, '_', '.' or '-', not {reprlib.repr(namespace)}: choose another "
-            "name."
-        )
-    return namespace
 
 
 def _check(name: str, value: int | None, least: int, most: int) -> None:

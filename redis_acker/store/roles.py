@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from redis_acker.errors import BadInput
-from redis_acker.store.keys import KeyKind, key_patterns
-from redis_acker.store.namespace import check_namespace
+from redis_acker.store.keys import KeyKind, check_namespace, key_patterns
 from redis_acker.store.scripts import script
 
 _CONNECTING = ("ping", "select", "cluster|slots", "command")

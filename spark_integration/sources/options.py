@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from redis_acker.errors import BadInput
 from redis_acker.spouts.user_streams import stream_names
 from redis_acker.store.acker import DEFAULT_NAMESPACE
-from redis_acker.store.namespace import check_namespace
+from redis_acker.store.keys import check_namespace
 
 MAX_PER_TRIGGER = 100_000
 """Entries that one micro-batch has at most, of all streams together."""

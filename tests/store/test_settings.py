@@ -7,7 +7,8 @@ import pytest
 
 from redis_acker import Acker
 from redis_acker.errors import BadInput, SettingsMismatch, UnknownNamespace
-from redis_acker.store.namespace import Settings, StoredSettings, check_namespace
+from redis_acker.store.keys import check_namespace
+from redis_acker.store.namespace import Settings, StoredSettings
 from redis_acker.testing import fake_redis
 from tests.clock import Clock
 

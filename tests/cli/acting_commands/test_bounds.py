@@ -51,7 +51,15 @@ def test_a_number_without_end_is_refused_in_one_sentence(args: tuple[str, ...], 
     assert_one_sentence(redis_acker(*args, REDIS_ACKER_URL="redis://127.0.0.1:1"), 2, text)
 
 
-@pytest.mark.parametrize("text", [DIGITS, f"i:{DIGITS}", "--5", "i:--5"])
+@pytest.mark.parametrize("command", ["stats", "health", "ready", "doctor", "drain"])
+def test_a_namespace_that_is_no_name_is_refused_by_every_command(command: str) -> None:
+    for name in ("\udc80", "a b", "x" * 65, ""):
+        assert_one_sentence(
+            redis_acker(command, "-n", name, "--url", "redis://127.0.0.1:1"), 2, "A namespace is 1 to 64"
+        )
+
+
+@pytest.mark.parametrize("text", [DIGITS, f"i:{DIGITS}", "--5", "i:--5", "\udc80", "s:\udc80"])
 def test_a_message_id_without_end_names_no_letter(shop: Shop, text: str) -> None:
     shop.start(["m"])
     ran = shop.run("dead", "show", "--", text)
