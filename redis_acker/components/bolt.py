@@ -18,7 +18,7 @@ import numpy as np
 from redis_acker.components.component import BoltRouter, Component, ComponentCounters, TaskContext, TaskId
 from redis_acker.components.tracing import call_in_span, end_span, link_spans
 from redis_acker.components.tuples import DEFAULT_STREAM, NO_ANCHORS, Anchors, Edges, Tuple
-from redis_acker.errors import AckerError, BadInput, FailedTuple, TupleFinished, traceback_of
+from redis_acker.errors import AckerError, BadInput, FailedTuple, TupleFinished, escaped, traceback_of
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import Token, U64Array
 from redis_acker.store.streams import Cause
@@ -89,7 +89,8 @@ def fail_open(collector: OutputCollector, tuples: Sequence[Tuple], error: BaseEx
     elif not isinstance(error, FailedTuple):
         log.warning("Bolt %s raised an error, which fails %s.\n%s", name, shown, traceback_of(error))
     elif not any(tup.anchors for tup in unfinished):
-        log.warning("Bolt %s failed %s, which is in no tree, so nothing replays it: %s", name, shown, cause.error)
+        why = escaped(cause.error)
+        log.warning("Bolt %s failed %s, which is in no tree, so nothing replays it: %s", name, shown, why)
 
 
 class OutputCollector:

@@ -14,6 +14,7 @@ from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from redis_acker.errors import escaped, text_of
 from redis_acker.store.streams import Cause
 from spark_integration.errors import CutShort
 from spark_integration.frames.rows import Rows
@@ -81,7 +82,9 @@ class _SentRows(FailedRows):
     def add(self, step: str, place: int, error: BaseException) -> None:
         super().add(step, place, error)
         if not len(keys_in(self._cells.slice(place, 1))):
-            log.warning("Step %s raised an error for a row that comes from no message: %s", step, error)
+            log.warning(
+                "Step %s raised an error for a row that comes from no message: %s", step, escaped(text_of(error))
+            )
         if time.monotonic() >= self._send_at_s:
             self.send()
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from redis_acker.errors import AckerError
+from redis_acker.errors import AckerError, escaped
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array
 from redis_acker.store.streams import Cause
@@ -83,7 +83,9 @@ class Lookout:
                 self._acker.fail(note.roots, component=note.component, error=error)
             self._notes.put(place, replace(note, state="given up"))
             self._given_up[note.key] = note
-            log.error("A worker died while bolt %s was at %s, which is left out now.", note.component, note.what)
+            log.error(
+                "A worker died while bolt %s was at %s, which is left out now.", note.component, escaped(note.what)
+            )
 
     def _read(self) -> dict[str, Note]:
         notes = self._notes.read()
@@ -93,7 +95,6 @@ class Lookout:
                 cause = note.cause()
                 self._causes.update(dict.fromkeys(note.roots, cause))
                 self._causes = dict(list(self._causes.items())[-CAUSES_KEPT:])
-                log.error(
-                    "Bolt %s hangs on %s: %s. Its task goes on without it.", note.component, note.what, cause.error
-                )
+                what, why = escaped(note.what), escaped(cause.error)
+                log.error("Bolt %s hangs on %s: %s. Its task goes on without it.", note.component, what, why)
         return notes

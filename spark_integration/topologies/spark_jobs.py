@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from redis_acker.errors import BadTopology, ServerUnavailable
+from redis_acker.errors import BadTopology, ServerUnavailable, escaped
 from spark_integration.errors import JobFailed, error_of
 from spark_integration.topologies.micro_batch import MicroBatch
 from spark_integration.topologies.plan import Plan
@@ -86,4 +86,4 @@ def short(error: Exception) -> str:
     """The beginning of an error: those of Spark go on for pages."""
     text = " ".join(str(error).split())
     text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-    return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {escaped(text)}"
