@@ -93,8 +93,8 @@ def show(store: Store, spout: str, everything: bool) -> None:
 
     Pass 0 is over the whole input; the others are replays, over the messages
     that failed. A portion is the part of a partition's rows that a task begins,
-    sinks and acks together; its messages are in work. The bar counts the
-    partitions whose rows are all done.
+    sinks and acks together; until it is done, its messages are in work. The bar
+    counts the partitions whose rows are all done.
 
     \b
     Examples:
@@ -128,7 +128,7 @@ def drop(store: Store, spout: str, yes: bool) -> None:
     """Forget how far a run has come.
 
     The next run of the job starts from the beginning and works on all messages
-    again, even those that are done. Roots that the run had in work time out,
+    again, even those that are done. Roots that were in progress time out,
     which counts as a failed attempt at their messages. What is in the retry
     book and among the dead letters stays there.
 
@@ -148,7 +148,9 @@ def drop(store: Store, spout: str, yes: bool) -> None:
         raise _driven(spout, view.driver)
     done, in_work = (view.done, view.in_work) if view else (None, None)
     roots = "what is" if in_work is None else counted(in_work, "root")
-    meaning = f"the next run starts from the beginning{f', and {roots} in work will time out' if in_work != 0 else ''}."
+    meaning = (
+        f"the next run starts from the beginning{f', and {roots} in progress will time out' if in_work != 0 else ''}."
+    )
     if not yes:
         if store.out.as_json:
             raise click.UsageError("--json cannot ask for confirmation: add --yes.")

@@ -1,4 +1,4 @@
-"""What commands that run until they are told to stop have in common."""
+"""What commands that run as services have in common: they run until they are told to stop."""
 
 from __future__ import annotations
 

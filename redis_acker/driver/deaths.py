@@ -129,7 +129,7 @@ class Flight:
         if self._suspicions:
             log.warning(
                 "Spout %s: a driver died with %d messages in flight. If nobody else completes them, they are tried "
-                "again, at most %d at a time, and nothing else meanwhile. That is no attempt at them.",
+                "again, at most %d at a time, and nothing else meanwhile. This does not count as an attempt.",
                 self._name,
                 len(found),
                 together,

@@ -67,12 +67,12 @@ class Reporter:
         log.error("Spout %s could not read message %r: %s", self._spout, message.id, escaped(str(message.error)))
 
     def repeated(self, message: Message) -> None:
-        """The source handed out a message whose id is in work."""
+        """The source handed out a message whose id is that of an unfinished one."""
         self.counters.repeated += 1
         if not self._has_repeated:
             self._has_repeated = True
             log.warning(
-                "Spout %s handed out message %r while one with that id is in work, so it is not emitted: give each "
+                "Spout %s handed out message %r while one with that id is unfinished, so it is not emitted: give each "
                 "message an id of its own. The counter `repeated` counts them from here on.",
                 self._spout,
                 message.id,
@@ -84,7 +84,7 @@ class Reporter:
             self._has_said_unproven = True
             log.warning(
                 "A server was restarted or replaced while messages of spout %s were pending, and may have lost acks: "
-                "those that time out are emitted again, and that is no attempt at them.",
+                "those that time out are emitted again, which does not count as an attempt.",
                 self._spout,
             )
 

@@ -1,4 +1,4 @@
-"""Spouts for Redis streams, files of JSON lines, RabbitMQ, and anything that can be iterated over.
+"""Spouts for Redis streams, Kafka, RabbitMQ, files of JSON lines, Python iterables, and what other programs hand over.
 
 May import: errors, store, components.
 """

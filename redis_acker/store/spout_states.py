@@ -1,10 +1,9 @@
-"""What is said of spouts between programs: that one is to pause, and how much waits in its source."""
+"""What programs tell each other about spouts: that one is to pause, and how many messages wait in its source."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from redis_acker.errors import UnknownSpout
 from redis_acker.store.acker import Acker
 from redis_acker.store.hashes import is_number
 from redis_acker.store.shards import Shards
@@ -61,11 +60,10 @@ class SpoutStates:
 
 
 def spouts_called(acker: Acker, name: str) -> dict[str, int]:
-    """The numbers of the spouts that a name stands for: the spout of that name, or all tasks of the component."""
+    """The numbers of the spouts that a name stands for: the spout of that name, or all tasks of the component. Raises
+    UnknownSpout where there is none."""
     known = acker.known_spouts()
     if name in known:
         return {name: known[name]}
     tasks = [one for one in sorted(known) if one.rpartition("/")[0] == name and one.rpartition("/")[2].isdigit()]
-    if not tasks:
-        raise UnknownSpout(f"Namespace {acker.namespace!r} has no spout {name!r}: it has {sorted(known)}.")
-    return {one: known[one] for one in tasks}
+    return {one: known[one] for one in tasks} or acker.known_spouts(name)  # which says that there is none

@@ -214,7 +214,7 @@ class Runner(ABC):
                 if len(roots):
                     acker.extend(roots)
             except AckerError as error:
-                log.error("Messages in work could not be extended and may time out: %s", error)
+                log.error("Unfinished messages could not be extended and may time out: %s", error)
 
     def _is_idle(self) -> bool:
         if not all(driver.is_idle() for driver in self.drivers):

@@ -168,7 +168,7 @@ def fields_of(schema: str | StructType) -> StructType:
     try:
         fields = DataType.fromDDL(schema) if isinstance(schema, str) else schema
     except Exception as error:
-        raise BadFrame(f"{schema!r} is no schema, such as 'word string, count long': {error}") from error
+        raise BadFrame(f"{schema!r} is not a schema, such as 'word string, count long': {error}") from error
     if not isinstance(fields, StructType):
         raise BadFrame(
             f"The schema of a step is a text such as 'word string, count long', or a StructType, not {schema!r}."

@@ -173,7 +173,7 @@ class AnchoredRun(RunLife):
         self._noted.delete()
 
     def _unfinished(self) -> str:
-        return "what it had in work; rows that were acked stay so, and the others can be delivered again"
+        return "the rows in progress; acked rows stay acked, and the others can be delivered again"
 
     def books(self, job: int, *, hands_over: bool) -> AnchoredBooks:
         return AnchoredBooks(StoreAddress.of(self._acker), self.name, self._column, job, hands_over)

@@ -121,7 +121,7 @@ class BookedRun(RunLife):
         other = " (with different steps)" if about.steps != self._steps else ""
         of_all = "" if self._messages_in_all is None else f" of {self._messages_in_all:,}"
         log.warning(
-            "%s messages of spout %s were completed by the run of %s%s, going on with the rest.",
+            "%s messages of spout %s were completed by the run of %s%s, continuing with the rest.",
             f"{self._completed_before:,}{of_all}",
             self._messages.spout,
             began,
@@ -201,7 +201,7 @@ class BookedRun(RunLife):
         return self._completed_before, self._messages_in_all
 
     def _unfinished(self) -> str:
-        return "what it had in work; completed messages stay so, and the next run continues with the rest"
+        return "the messages in progress; completed messages stay complete, and the next run continues with the rest"
 
     def _abandon(self, error: str) -> None:
         """Fails what was in progress. It does not count as an attempt: the run failed, not its messages."""

@@ -1,4 +1,4 @@
-"""What has become of messages whose rows other applications finish."""
+"""What became of messages whose rows other applications finish."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of `format("redis_acker")`: all of them, each checked with one sentence."""
+"""The options of `format("redis_acker")`: all of them, each with its check."""
 
 from __future__ import annotations
 

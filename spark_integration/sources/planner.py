@@ -147,8 +147,8 @@ class Planner:
             return place
         if ahead < 0 or order_of(info.last) < here:
             raise EntriesMissing(
-                f"The stream {name!r} was deleted and created anew: the query has read it up to entry {place.id}, its "
-                f"number {place.count:,}, and now {info.added:,} were ever added. Start with another checkpoint."
+                f"The stream {name!r} was deleted and created again: {place.count:,} entries had been added up to "
+                f"{place.id}, where the query is, and {info.added:,} to the new one. Start with another checkpoint."
             )
         there, _ = self._streams.count(self._shard(name), place.id, info.last, _ALL)
         if ahead > there:

@@ -80,7 +80,9 @@ class RedisStreamSource:
         for one in message_ids:
             name, _, entry = str(one).rpartition("/")
             if name not in names:
-                raise BadInput(f"{one!r} is no message of {list(names)}, whose ids are as {next(iter(names))}/17-0.")
+                raise BadInput(
+                    f"{one!r} is not a message of {list(names)}, whose ids look like {next(iter(names))}/17-0."
+                )
             ids.setdefault(names[name], []).append(entry)
         for shard, entries in ids.items():
             self._streams.finish(shard, entries)

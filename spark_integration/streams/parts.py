@@ -1,4 +1,4 @@
-"""Micro-batches whose jobs die as a whole: done in ever smaller parts, until the message is alone that they die of."""
+"""Micro-batches whose jobs die as a whole: done in ever smaller parts, until the message that kills them is alone."""
 
 from __future__ import annotations
 

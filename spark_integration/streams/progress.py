@@ -67,4 +67,4 @@ class ProgressListener(StreamingQueryListener):
             try:
                 self._on_progress({**progress, OWN: asdict(self._counters())})
             except Exception:
-                log.exception("What was to be told of the progress of query %s raised an error.", query)
+                log.exception("The on_progress function of query %s raised an error.", query)

@@ -209,7 +209,9 @@ class MessageQuery(TrackedQuery):
                     in_vain += 1
                     if not death_in(error) or in_vain > MOST_IN_VAIN:
                         raise
-                    log.warning("A worker of spout %s died of no message: its micro-batch goes on.", self._plan.spout)
+                    log.warning(
+                        "A worker of spout %s died, but not of a message: its micro-batch goes on.", self._plan.spout
+                    )
             self._wait_for_room()
 
     def _run_parts(self, batch: DataFrame, held: Held, written: WrittenParts) -> int:

@@ -74,7 +74,7 @@ class Suspects:
         if not found:
             return False
         log.warning(
-            "A worker of spout %s died with %s messages in work, which are tried again apart from the stream: %s",
+            "A worker of spout %s died with %s messages in progress, which are tried again apart from the stream: %s",
             self._plan.spout,
             f"{len(found):,}",
             death,

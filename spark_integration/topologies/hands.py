@@ -1,4 +1,4 @@
-"""The tuple in the hands of a bolt, in an executor: what is noted of it, and how it is found that the bolt hangs."""
+"""The tuple in the hands of a bolt, in an executor: what is noted about it, and how a hang is noticed."""
 
 from __future__ import annotations
 

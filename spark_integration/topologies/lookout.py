@@ -84,7 +84,7 @@ class Lookout:
             self._notes.put(place, replace(note, state="given up"))
             self._given_up[note.key] = note
             log.error(
-                "A worker died while bolt %s was at %s, which is left out now.", note.component, escaped(note.what)
+                "A worker died while bolt %s worked on %s, which is left out now.", note.component, escaped(note.what)
             )
 
     def _read(self) -> dict[str, Note]:

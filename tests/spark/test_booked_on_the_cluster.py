@@ -186,7 +186,7 @@ def test_a_driver_that_is_killed_is_followed_by_one_that_goes_on(
     sunk = reconcile(acker, tmp_path)
     assert (result["tracked"], result["completed"]) == (ROWS, ROWS - len(FAILING))
     assert 0 < result["completed_before"] <= len(before)
-    assert any("going on with the rest" in line for line in result["said"])
+    assert any("continuing with the rest" in line for line in result["said"])
     assert sunk.total() - len(sunk) <= CORES * BATCH_ROWS
 
 

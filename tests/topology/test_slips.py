@@ -157,7 +157,7 @@ def test_a_message_with_an_id_that_is_in_work_is_counted_and_logged(
     assert runner.counters()["source"] == ComponentCounters(emitted=1, acked=1, repeated=3)
     [warning] = [one for one in caplog.messages if "'same'" in one]
     assert warning.startswith(
-        "Spout job/source/0 handed out message 'same' while one with that id is in work, so it is"
+        "Spout job/source/0 handed out message 'same' while one with that id is unfinished, so it is"
     )
 
 

@@ -16,7 +16,7 @@ def run(shop: Shop) -> StoredRun:
 
 
 def test_dropping_says_what_it_means_and_asks_first(shop: Shop, run: StoredRun) -> None:
-    meaning = "the next run starts from the beginning, and 30 roots in work will time out."
+    meaning = "the next run starts from the beginning, and 30 roots in progress will time out."
     ran = shop.run("runs", "drop", "orders", stdin="n\n")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.startswith(

@@ -138,7 +138,7 @@ def test_a_streaming_frame(spark: SparkSession, acker: Acker) -> None:
 def test_a_mistake_in_a_step_is_reported_where_it_is_made(tracked: MakeFrame) -> None:
     with pytest.raises(Exception, match="nothing"):
         tracked(3).where("nothing > 3")
-    with pytest.raises(BadFrame, match=r"'word strin' is no schema, such as 'word string, count long'"):
+    with pytest.raises(BadFrame, match=r"'word strin' is not a schema, such as 'word string, count long'"):
         tracked(3).map(lambda row: row, "word strin")
     with pytest.raises(BadFrame, match=r"group_by\(\) takes names of columns, and 'nothing' is none of"):
         tracked(3).group_by("nothing")
@@ -201,7 +201,7 @@ def test_a_step_that_ends_the_worker_fails_the_job(tracked: MakeFrame, acker: Ac
 
         os._exit(1)
 
-    with pytest.raises(JobFailed, match=r"The Spark job failed, and with it what it had in work.*worker exited"):
+    with pytest.raises(JobFailed, match=r"The Spark job failed, and with it the messages in progress.*worker exited"):
         sink(tracked(5).map(die, "id string"))
     assert books(acker) == (5, 0, 5, 0)
     assert not RetryBook(acker, "numbers").load()  # the failure of a job is no attempt at its messages

@@ -92,7 +92,7 @@ def test_a_stream_that_was_created_anew_ends_the_query(queries: Queries, client:
     client.delete(stream)
     fill(range(3))
 
-    with pytest.raises(StreamingQueryException, match="was deleted and created anew"):
+    with pytest.raises(StreamingQueryException, match="was deleted and created again"):
         queries.run(queries.frame(stream))
 
 

@@ -129,7 +129,7 @@ def test_a_query_deletes_nothing_unless_it_is_told_to(queries: Queries, client: 
 
 
 def test_a_message_of_another_stream_cannot_be_finished(source: RedisStreamSource) -> None:
-    with pytest.raises(BadInput, match=r"'other/1-0' is no message of \['t"):
+    with pytest.raises(BadInput, match=r"'other/1-0' is not a message of \['t"):
         source.finish(["other/1-0"])
     with pytest.raises(BadInput, match="'nonsense' is not the id of an entry"):
         source.finish([f"{source.status()[0].stream}/nonsense"])

@@ -60,7 +60,7 @@ def test_a_function_that_raises_does_not_disturb_the_query(
 
     query = stream().sink(feed.sink, per="row").start(checkpoint=feed.checkpoint, trigger=NOW, on_progress=refuse)
     assert query.wait(120)
-    wait_until(lambda: "What was to be told of the progress of query" in caplog.text, 60)
+    wait_until(lambda: "The on_progress function of query" in caplog.text, 60)
     assert query.counters.completed == 10
 
 
