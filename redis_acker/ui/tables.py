@@ -13,6 +13,9 @@ from redis_acker.views.texts import Cell, byte_size, duration, moment
 MOST_ROWS = 100
 """Rows that a page is sent: of thousands of spouts, the busiest."""
 
+MOST_NAMES = 3
+"""Spouts that are named beside a failure."""
+
 
 class Tables:
     """Everything that is a list."""
@@ -32,8 +35,8 @@ class Tables:
             self._pauses = Pauses(desk) if desk.rights.allows_actions else None
         with panel("Failures by component and error", note="Of messages that are not complete by now."):
             columns = ("component", False), ("error", False), ("roots", True), ("last", True)
-            self._failures = Grid([*columns, ("spout", False), ("reason", False)])
-            self._no_failures = text("p", "None.").classes("muted")
+            self._failures = Grid([*columns, ("spouts", False), ("reason", False)])
+            self._no_failures = text("p").classes("muted")
         with panel("Shards"):
             names = ("shard", "pending", "due in", "waits", "late", "duplicates", "orphans")
             self._shards = Grid([*((name, True) for name in names), ("server", True)])
@@ -44,7 +47,7 @@ class Tables:
         with panel("Spark runs and streams"):
             numbers = ((name, True) for name in ("done", "failed", "in work"))
             self._runs = Grid([("spout", False), *numbers, ("progress", False), ("driver", False)])
-            self._no_runs = text("p", "None in progress.").classes("muted")
+            self._no_runs = text("p").classes("muted")
 
     def show(self, reading: Reading) -> None:
         view = reading.view
@@ -72,14 +75,17 @@ class Tables:
         )
         self._failures.show(
             [
-                (one.component or None, one.error or None, one.count, moment(one.last_ms), one.spout, one.reason)
+                (
+                    *(one.component or None, one.error or one.reason, one.count, moment(one.last_ms)),
+                    *(_few(one.spouts), one.reason),
+                )
                 for one in reading.failures[:MOST_ROWS]
             ]
         )
-        self._no_failures.set_visibility(not reading.failures)
+        self._no_failures.set_text("" if reading.failures else "None.")
         runs = _runs(view, reading.runs)
         self._runs.show(runs[:MOST_ROWS])
-        self._no_runs.set_visibility(not runs)
+        self._no_runs.set_text("" if runs else "None in progress.")
 
     def _show_spouts(self, view: Overview) -> None:
         busiest = sorted(view.spouts, key=lambda one: (-one.stats.pending, one.name))[:MOST_ROWS]
@@ -98,6 +104,11 @@ class Tables:
         )
         count = len(view.spouts)
         self._more.set_text(f"The {MOST_ROWS} busiest of {count:,}." if count > MOST_ROWS else "")
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
 
 
 def _runs(view: Overview, booked: tuple[RunView, ...]) -> list[tuple[Cell, ...]]:

@@ -3,11 +3,12 @@ and those that were given up. What is complete by now is not among them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from redis_acker.errors import Unreadable
 from redis_acker.retries.book import DeadLetter, FailedAttempt, Retry
@@ -24,14 +25,19 @@ MOST_EACH = 50
 """Entries of a shard, retries and letters of a spout that are looked at."""
 
 
+Cause: TypeAlias = tuple[str, str, str]
+"""Reason, component and error."""
+
+
 @dataclass(frozen=True)
 class FailureGroup:
     """Failures with the same cause."""
 
-    spout: str
     reason: str
     component: str
     error: str
+    spouts: list[str]
+    """Those with the most failures first."""
     count: int
     last_ms: int
     """When the last of them happened."""
@@ -42,18 +48,21 @@ def read_failures(acker: Acker, spouts: Iterable[SpoutView]) -> list[FailureGrou
     numbers = acker.known_spouts()
     failing = [one for one in spouts if one.unread_failures + one.retries + one.dead and one.name in numbers]
     failing.sort(key=lambda one: -(one.unread_failures + one.retries + one.dead))
-    groups: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+    groups: dict[Cause, tuple[Counter[str], int]] = {}
     for spout in failing[:MOST_SPOUTS]:
-        for reason, component, error, amount, at_ms in _causes(acker, numbers[spout.name], spout):
-            key = (spout.name, reason, component, error)
-            count, last_ms = groups.get(key, (0, 0))
-            groups[key] = (count + amount, max(last_ms, at_ms))
-    found = [FailureGroup(*key, count, last_ms) for key, (count, last_ms) in groups.items()]
+        for cause, amount, at_ms in _causes(acker, numbers[spout.name], spout):
+            counts, last_ms = groups.get(cause, (Counter(), 0))
+            counts[spout.name] += amount
+            groups[cause] = (counts, max(last_ms, at_ms))
+    found = [
+        FailureGroup(*cause, [name for name, _ in counts.most_common()], counts.total(), last_ms)
+        for cause, (counts, last_ms) in groups.items()
+    ]
     return sorted(found, key=lambda one: -one.last_ms)
 
 
-def _causes(acker: Acker, number: int, spout: SpoutView) -> Iterator[tuple[str, str, str, int, int]]:
-    """Reason, component, error, how many roots, and when."""
+def _causes(acker: Acker, number: int, spout: SpoutView) -> Iterator[tuple[Cause, int, int]]:
+    """Why, how many roots, and when."""
     for shard in range(acker.settings.shards if spout.unread_failures else 0):
         for entry, fields in islice(acker.shards.entries("failures", number, shard, newest_first=True), MOST_EACH):
             try:
@@ -61,9 +70,9 @@ def _causes(acker: Acker, number: int, spout: SpoutView) -> Iterator[tuple[str, 
             except Unreadable:
                 continue  # its reader sets it aside
             assert isinstance(failure, Failure)
-            yield failure.reason, failure.component, failure.error, len(failure.roots), failure.at_ms
+            yield (failure.reason, failure.component, failure.error), len(failure.roots), failure.at_ms
     for one in _last_attempts(acker, number, spout):
-        yield one.reason, one.component, one.error, 1, one.at_ms
+        yield (one.reason, one.component, one.error), 1, one.at_ms
 
 
 def _last_attempts(acker: Acker, number: int, spout: SpoutView) -> Iterator[FailedAttempt]:

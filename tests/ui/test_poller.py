@@ -110,9 +110,12 @@ def test_failures_are_grouped_by_cause_wherever_they_are(backend: Backend, names
         old = FailedAttempt(1, "timeout", "", "", 5)
         book.note({1: Retry([old, FailedAttempt(2, "failed", "bill", "no customer", 7)])})
         book.bury(DeadLetter(2, "orders", [old, FailedAttempt(2, "failed", "bill", "no customer", 9)], False, None))
+        more = acker.allocate("returns", 6)
+        acker.init(more, new_edges(6))
+        acker.fail(more, component="parse", error="bad date")
         first, second = read_failures(acker, read_overview(acker).spouts)
-    assert (first.component, first.error, first.count) == ("parse", "bad date", 4)
-    assert second == FailureGroup("orders", "failed", "bill", "no customer", 2, 9)
+    assert (first.component, first.error, first.spouts, first.count) == ("parse", "bad date", ["returns", "orders"], 10)
+    assert second == FailureGroup("failed", "bill", "no customer", ["orders"], 2, 9)
 
 
 def test_failures_are_a_bounded_sample(backend: Backend, namespace: str) -> None:
