@@ -12,10 +12,13 @@ from redis_acker.retries.dead_letters import DeadLetters
 from redis_acker.ui.desk import Desk
 from redis_acker.ui.elements import Facts, Grid, focus, panel, text
 from redis_acker.ui.poller import Reading
-from redis_acker.views.texts import id_text, moment, root_of, root_text, shown
+from redis_acker.views.texts import cut, id_text, moment, root_of, root_text, shown
 from redis_acker.views.trace import RootTrace, story, trace
 
 LETTERS_A_PAGE = 20
+
+MOST_CHARACTERS = 200
+"""Of a message id or an error, in what is not the letter itself: a question without buttons in sight is no question."""
 
 MOST_SPOUTS = 500
 """Spouts with dead letters among which a page may choose."""
@@ -117,7 +120,7 @@ class Letters:
             self._list = ui.element("div").props('data-part="letters"').style("width: 100%; margin-top: 8px")
 
     def show(self, reading: Reading) -> None:
-        if reading.view is None:
+        if reading.view is None or reading.away:
             return
         dead = sorted((one for one in reading.view.spouts if one.dead), key=lambda one: -one.dead)[:MOST_SPOUTS]
         names = [one.name for one in dead]
@@ -170,14 +173,15 @@ class Letters:
     def _show(self, letter: DeadLetter) -> None:
         last = letter.history[-1] if letter.history else None
         where = f" in {last.component}" if last and last.component else ""
-        caption = "" if last is None else f"{last.reason}{where} at attempt {last.attempt}: {last.error}"
-        name = shown(id_text(letter.message_id))
-        with ui.expansion(name, caption=shown(caption)).props('dense switch-toggle-side data-part="letter"') as box:
+        cause = "" if last is None else f"{last.reason}{where} at attempt {last.attempt}: {last.error}"
+        whole_name = shown(id_text(letter.message_id))
+        name, caption = cut(whole_name, MOST_CHARACTERS), cut(shown(cause), MOST_CHARACTERS)
+        with ui.expansion(name, caption=caption).props('dense switch-toggle-side data-part="letter"') as box:
             box.style("width: 100%; overflow-wrap: anywhere")
-            box.props["toggle-aria-label"] = f"{name}: {shown(caption)}"  # as a value: it may hold quotes
+            box.props["toggle-aria-label"] = f"{name}: {caption}"  # as a value: it may hold quotes
             Facts(
                 [
-                    ("message id", name),
+                    ("message id", whole_name),
                     ("spout", letter.spout),
                     ("fatal", "yes" if letter.fatal else "no"),
                     ("values", None if letter.payload is None else str(letter.payload)[:2000]),

@@ -38,18 +38,18 @@ def root_of(text: str) -> int:
     number = _number(text)
     if number is None:
         raise BadInput(
-            f"{_cut(text)!r} is not a root: use decimal digits (also signed), 0x and hex digits, or 16 hex digits."
+            f"{cut(text)!r} is not a root: use decimal digits (also signed), 0x and hex digits, or 16 hex digits."
         )
     if not -(1 << 63) <= number < 1 << 64:
-        raise BadInput(f"{_cut(text)!r} is not a root: it does not fit in 64 bits.")
+        raise BadInput(f"{cut(text)!r} is not a root: it does not fit in 64 bits.")
     return number & 0xFFFF_FFFF_FFFF_FFFF
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+def cut(text: str, most: int = 60) -> str:
+    """The beginning of a text that is too long for its place."""
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
-_MOST_SHOWN = 60
 _MOST_DIGITS = 100
 """Of a root, leading zeros included. Python refuses to read numbers of thousands of digits."""
 
