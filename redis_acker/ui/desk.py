@@ -56,10 +56,10 @@ class Desk:
         with ui.dialog().props('aria-label="Allow actions"') as dialog, ui.card():
             text("h2", "Allow actions on this page").style("font-size: 1.1rem; line-height: 1.4; margin: 0")
             token = ui.input("Token", password=True).props("autofocus outlined dense").style("width: 100%")
-            wrong = text("p").classes("muted").props("role=alert")
+            wrong = text("p").classes("wrong").props("role=alert")
             with ui.row():
-                ui.button("Unlock", on_click=lambda: unlock())
-                ui.button("Cancel", on_click=dialog.close).props("flat")
+                ui.button("Unlock", on_click=lambda: unlock()).props("no-caps")
+                ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
 
         async def unlock() -> None:
             self.is_unlocked = await self.rights.knows(token.value or "")

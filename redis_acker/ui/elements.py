@@ -95,9 +95,15 @@ def line_chart(name: str, series: Sequence[str]) -> Any:
                 "color": colours,
                 "textStyle": {"color": "#7d8794"},
                 "legend": {"top": 0, "textStyle": {"color": "#7d8794"}, "data": list(series)},
-                "grid": {"left": 8, "right": 28, "top": 34, "bottom": 4, "containLabel": True},
+                "grid": {"left": 8, "right": 42, "top": 34, "bottom": 4, "containLabel": True},
                 "tooltip": {"trigger": "axis", "renderMode": "richText"},
-                "xAxis": {"type": "time", "axisLabel": {"color": "#7d8794", "hideOverlap": True}},
+                "useUTC": True,  # as all other times on the page
+                "xAxis": {
+                    "type": "time",
+                    "name": "UTC",
+                    "nameGap": 8,
+                    "axisLabel": {"color": "#7d8794", "hideOverlap": True},
+                },
                 "yAxis": {
                     "type": "value",
                     "min": 0,

@@ -59,9 +59,7 @@ class Page:
         self._banner.set_visibility(reading.away is not None)
         if reading.away:
             since = datetime.fromtimestamp(reading.away_since_s, tz=timezone.utc).strftime("%H:%M:%SZ")
-            self._banner.set_text(
-                f"The store is away since {since}; the numbers below are older than that. {shown(reading.away)}"
-            )
-            return
+            older = "; the numbers below are older than that" if reading.view else ""
+            self._banner.set_text(f"The store is away since {since}{older}. {shown(reading.away)}")
         for part in (self._tiles, self._charts, self._tables, self._letters):
             part.show(reading)

@@ -10,7 +10,7 @@ from redis_acker.retries.book import RetryBook
 from redis_acker.retries.dead_letters import DeadLetters
 from redis_acker.store.spout_states import SpoutStates
 from tests.ui.serving import TOKEN
-from tests.ui.watched import Open, bury
+from tests.ui.watched import CONTRAST, Open, bury
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.full
@@ -130,21 +130,6 @@ def test_what_has_the_keyboard_and_what_a_button_says_can_be_seen(open_page: Ope
             page.keyboard.press("Shift")  # from now on the browser shows where the keyboard is
             assert button.evaluate("it => getComputedStyle(it).outlineStyle") == "solid"
             assert button.evaluate(CONTRAST) >= 4.5, button.inner_text()
-
-
-CONTRAST = """it => {
-  const parts = colour => colour.match(/[0-9.]+/g).map(Number);
-  let behind = it;
-  while (behind && (parts(getComputedStyle(behind).backgroundColor)[3] ?? 1) < 1) behind = behind.parentElement;
-  const light = colour => {
-    const [r, g, b] = parts(colour).map(one => one / 255).map(
-      one => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const two = [getComputedStyle(it).color, behind ? getComputedStyle(behind).backgroundColor : "rgb(255,255,255)"];
-  const [low, high] = two.map(light).sort((a, b) => a - b);
-  return (high + 0.05) / (low + 0.05);
-}"""
 
 
 def test_fields_and_tables_say_what_they_are(open_page: Open, acker: Acker) -> None:

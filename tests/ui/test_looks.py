@@ -8,8 +8,10 @@ import pytest
 from playwright.sync_api import expect
 
 from redis_acker import Acker, new_edges
+from redis_acker.retries.book import FailedAttempt
 from tests.servers import Server
-from tests.ui.watched import Open, bury
+from tests.ui.serving import TOKEN
+from tests.ui.watched import CONTRAST, Open, bury
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.full
@@ -52,6 +54,36 @@ def test_on_a_phone_all_buckets_and_the_errors_are_in_sight(open_page: Open, ack
     assert len(tops) == 2  # the numbers of the buckets are in one line
 
 
+def test_what_fails_in_several_spouts_for_the_same_cause_is_one_line(open_page: Open, acker: Acker) -> None:
+    for spout, count in (("orders", 1), ("returns", 2), ("clicks", 3), ("visits", 4)):
+        roots = acker.allocate(spout, count)
+        acker.init(roots, new_edges(count))
+        acker.fail(roots, component="billing", error="card declined")
+    bury(acker, "order-1", history=[FailedAttempt(1, "timeout", "", "", 1_700_000_000_000)])
+    page = open_page()
+    failures = page.page.get_by_role("region", name="Failures").get_by_role("row")
+    expect(failures).to_have_count(3)
+    expect(failures.nth(1)).to_contain_text("billing")
+    expect(failures.nth(1).get_by_role("cell").nth(2)).to_have_text("10")
+    expect(failures.nth(1).get_by_role("cell").nth(4)).to_have_text("visits, clicks, returns and 1 more")
+    expect(failures.nth(2).get_by_role("cell").nth(1)).to_have_text("timeout")
+
+
+def test_long_ids_and_errors_leave_room_for_the_question(open_page: Open, acker: Acker) -> None:
+    error = "it is away " * 300
+    bury(acker, "x" * 1000, history=[FailedAttempt(1, "failed", "billing", error, 1_700_000_000_000)])
+    page = open_page("--allow-actions", "--token", TOKEN, viewport={"width": 390, "height": 844})
+    page.unlock(TOKEN)
+    letter = page.page.locator('[data-part="letter"]')
+    box = letter.bounding_box()
+    assert box
+    assert box["height"] < 300
+    letter.get_by_role("button").first.click()
+    expect(letter.get_by_text("x" * 1000, exact=True)).to_be_visible()
+    letter.get_by_role("button", name="Replay").click()
+    expect(page.page.get_by_role("alertdialog").get_by_role("button", name="Replay")).to_be_in_viewport()
+
+
 def test_parts_have_headings_and_buttons_have_names_for_a_screen_reader(open_page: Open, acker: Acker) -> None:
     acker.init(acker.allocate("orders", 1), new_edges(1))
     page = open_page()
@@ -71,7 +103,8 @@ def test_a_store_that_is_away_is_said_and_the_page_comes_back_by_itself(
     open_page: Open, durable_server: Server, acker: Acker
 ) -> None:
     acker.init(acker.allocate("orders", 7), new_edges(7))
-    page = open_page()
+    bury(acker, "order-1")
+    page = open_page(color_scheme="dark")
     expect(page.tile("pending")).to_have_text("7")
     durable_server.kill()
     banner = page.page.locator('[data-part="banner"]')
@@ -79,7 +112,13 @@ def test_a_store_that_is_away_is_said_and_the_page_comes_back_by_itself(
     expect(page.page.locator('[data-part="state"]')).to_have_text("store away")
     expect(page.tile("pending")).to_have_text("7")
     expect(page.page.get_by_text("is not known while the store is away")).to_be_visible()
+    page.page.get_by_role("button", name="First page").click()
+    assert page.page.get_by_role("button", name="Close").evaluate(CONTRAST) >= 4.5
+    later = open_page(at=page.url)
+    expect(later.tile("pending")).to_have_text("7")
+    expect(later.page.get_by_role("region", name="Failures").get_by_text("no such customer")).to_be_visible()
     durable_server.restart()
+    expect(later.page.locator('[data-part="letter"]')).to_have_count(1)
     expect(page.page.locator('[data-part="state"]')).to_have_text("live")
     expect(banner).to_be_hidden()
     acker.init(acker.allocate("orders", 1), new_edges(1))

@@ -12,6 +12,21 @@ from redis_acker.retries.book import DeadLetter, FailedAttempt, RetryBook
 
 PATIENCE_MS = 30_000
 
+CONTRAST = """it => {
+  const parts = colour => colour.match(/[0-9.]+/g).map(Number);
+  let behind = it;
+  while (behind && (parts(getComputedStyle(behind).backgroundColor)[3] ?? 1) < 1) behind = behind.parentElement;
+  const light = colour => {
+    const [r, g, b] = parts(colour).map(one => one / 255).map(
+      one => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const two = [getComputedStyle(it).color, behind ? getComputedStyle(behind).backgroundColor : "rgb(255,255,255)"];
+  const [low, high] = two.map(light).sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}"""
+"""How much an element's text differs from what is behind it: 4.5 is the least that is easy to read."""
+
 Open = Callable[..., "Watched"]
 
 
