@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI
+from fastapi.exception_handlers import http_exception_handler
 from nicegui import Client, ui, ui_run_with
+from nicegui import app as nicegui_app
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from redis_acker.errors import BadInput
@@ -87,6 +89,8 @@ class PageServer:
             # The guard marks the scripts of a page, which it can only do while they can be read.
             gzip_middleware_factory=None,
         )
+        # NiceGUI's own answer is a page too: each would be kept for a minute, and leave less room for others.
+        nicegui_app.add_exception_handler(404, http_exception_handler)  # type: ignore[arg-type]
         config = uvicorn.Config(
             Guard(
                 app,

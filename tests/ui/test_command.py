@@ -145,8 +145,10 @@ def test_a_prefix_of_a_proxy_is_not_written_into_the_page(served: Served) -> Non
     assert "/evil" not in get(served, **{"X-Forwarded-Prefix": "/evil"})[2]
 
 
-def test_there_is_nothing_else(served: Served) -> None:
+def test_there_is_nothing_else_and_asking_for_it_takes_no_place_of_a_page(served: Served) -> None:
     assert [get(served, path)[0] for path in ("/docs", "/openapi.json", "/redoc", "/../etc/passwd")] == [404] * 4
+    assert [get(served, path)[0] for path in ["/nothing", "/_nicegui/nothing"] * MOST_PAGES] == [404] * 2 * MOST_PAGES
+    assert get(served)[0] == 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
