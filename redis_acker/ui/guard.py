@@ -16,6 +16,9 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
+MOST_BYTES = 1_000_000
+"""In the body of a request: engine.io takes no more, but would first read all of it."""
+
 _SCRIPT = re.compile(rb"<script\b")
 
 
@@ -56,6 +59,8 @@ class Guard:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if problem := self._problem(scope["type"], host, headers.get(b"origin")) or _embedding(headers):
             await _refuse(scope["type"], 403, problem, send)
+        elif _is_too_long(headers):
+            await _refuse(scope["type"], 413, f"A request has at most {MOST_BYTES:,} bytes, and says how many.", send)
         elif self._is_full(scope):
             full = f"{self._most_pages} pages are open already: close some of them."
             await _refuse(scope["type"], 503, full, send)
@@ -93,6 +98,11 @@ def _embedding(headers: dict[bytes, bytes]) -> str | None:
     is_elsewhere = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
     is_link = (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")) == (b"navigate", b"document")
     return "Other sites cannot embed this page." if is_elsewhere and not is_link else None
+
+
+def _is_too_long(headers: dict[bytes, bytes]) -> bool:
+    length = headers.get(b"content-length", b"0")
+    return b"transfer-encoding" in headers or not length.isdigit() or int(length) > MOST_BYTES
 
 
 async def _refuse(kind: str, status: int, problem: str, send: Send) -> None:

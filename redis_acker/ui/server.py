@@ -35,6 +35,9 @@ MOST_CONNECTIONS = 4 * MOST_PAGES
 _CHATTY = ("uvicorn", "uvicorn.error", "nicegui")
 """Loggers that say much that is no news."""
 
+_TWICE = ("engineio.server", "socketio.server")
+"""Loggers that print what they say, besides logging it."""
+
 SILENT_S = 20.0
 """A connection that has not asked for anything by then is closed."""
 
@@ -111,6 +114,8 @@ class PageServer:
         vars(ui_run_with)["gc"] = SimpleNamespace(get_objects=lambda: [self._server])
         for chatty in _CHATTY:
             logging.getLogger(chatty).setLevel(logging.WARNING)
+        for name in _TWICE:
+            logging.getLogger(name).handlers.clear()
 
     def run(self, stop: threading.Event) -> None:
         """Serves until told to stop."""

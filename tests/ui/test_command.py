@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import pytest
 
 from redis_acker.ui import server
+from redis_acker.ui.guard import MOST_BYTES
 from redis_acker.ui.server import MOST_CONNECTIONS, MOST_PAGES, serve_page
 from tests.backends import Servers, make_backend
 from tests.cli.looking import Market
@@ -149,6 +150,23 @@ def test_there_is_nothing_else_and_asking_for_it_takes_no_place_of_a_page(served
     assert [get(served, path)[0] for path in ("/docs", "/openapi.json", "/redoc", "/../etc/passwd")] == [404] * 4
     assert [get(served, path)[0] for path in ["/nothing", "/_nicegui/nothing"] * MOST_PAGES] == [404] * 2 * MOST_PAGES
     assert get(served)[0] == 200
+
+
+def test_a_request_without_an_end_is_not_read_and_all_that_is_said_is_a_fact_on_a_line(served: Served) -> None:
+    path = "/_nicegui_ws/socket.io/?EIO=4&transport=polling&sid=gone"
+    assert post(served, path, b"2") == 400
+    assert post(served, path, b"2" * (MOST_BYTES + 1)) == 413
+    assert post(served, path, iter([b"2"])) == 413  # in chunks
+    wait_until(lambda: "Invalid session gone" in served.log.text)
+    assert all(line.startswith("time=") for line in served.log.text.splitlines())
+
+
+def post(served: Served, path: str, body: bytes | Iterator[bytes]) -> int:
+    connection = http.client.HTTPConnection(served.host, timeout=30)
+    connection.request("POST", path, body, encode_chunked=True)
+    status = connection.getresponse().status
+    connection.close()
+    return status
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
