@@ -118,7 +118,9 @@ def test_a_spout_is_chosen_and_paused_by_keyboard_alone(open_page: Open, acker: 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_what_has_the_keyboard_and_what_a_button_says_can_be_seen(open_page: Open, acker: Acker, scheme: str) -> None:
+def test_what_has_the_keyboard_and_what_buttons_and_fields_say_can_be_seen(
+    open_page: Open, acker: Acker, scheme: str
+) -> None:
     bury(acker, "order-1")
     page = open_page("--allow-actions", "--token", TOKEN, color_scheme=scheme).page
     expect(page.get_by_role("button", name="order-1: failed")).to_be_visible()
@@ -130,6 +132,9 @@ def test_what_has_the_keyboard_and_what_a_button_says_can_be_seen(open_page: Ope
             page.keyboard.press("Shift")  # from now on the browser shows where the keyboard is
             assert button.evaluate("it => getComputedStyle(it).outlineStyle") == "solid"
             assert button.evaluate(CONTRAST) >= 4.5, button.inner_text()
+    page.get_by_label("Root", exact=True).focus()
+    label = page.get_by_text("Root", exact=True)
+    wait_until(lambda: label.evaluate(CONTRAST) >= 4.5)  # its colour changes slowly
 
 
 def test_fields_and_tables_say_what_they_are(open_page: Open, acker: Acker) -> None:
