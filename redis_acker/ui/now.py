@@ -154,7 +154,7 @@ class RotatingMap:
                 name = (
                     "expired" if expired else "death row" if last else "nursery" if bucket == 0 else f"bucket {bucket}"
                 )
-                steps = "born since" if bucket == 0 else f"{bucket} rotation{'s' if bucket > 1 else ''} old"
+                steps = "not rotated yet" if bucket == 0 else f"{bucket} rotation{'s' if bucket > 1 else ''} old"
                 with ui.element("div").classes(f"bucket{kind}").props("role=listitem"):
                     text("strong", name)
                     with ui.element("div").classes("bar"):
