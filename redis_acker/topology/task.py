@@ -77,11 +77,12 @@ class BoltTask:
         return sum((worker.counters for worker in self._workers), ComponentCounters())
 
     def tick(self) -> None:
-        """Puts a tick tuple into the queue, unless one waits there."""
+        """Puts a tick tuple into the queue, unless one waits there. It comes first: behind a long queue it would come
+        when what the bolt holds back until then has timed out."""
         if not self.has_tick:
             self.has_tick = True
             self._ticks += 1
-            self.put(Tuple((), component=SYSTEM))
+            self.queue.put(Tuple((), component=SYSTEM), first=True)
 
     def note_failed(self, batch: Sequence[Tuple]) -> None:
         """Called when tuples have failed together."""

@@ -35,11 +35,15 @@ class TaskQueue:
     def __len__(self) -> int:
         return len(self._tuples)
 
-    def put(self, tup: Tuple) -> None:
+    def put(self, tup: Tuple, *, first: bool = False) -> None:
+        """first: it overtakes all that wait."""
         tup.since_s = self._now_s()
         if self._is_tracked and not tup.anchors.edges:
             self.count_loose(1)
-        self._tuples.append(tup)
+        if first:
+            self._tuples.appendleft(tup)
+        else:
+            self._tuples.append(tup)
         if self._is_waited_for:  # looked at after the append, as the other side looks after it says that it waits
             self._is_waited_for = False  # one wake is enough for all that come until the other side runs
             self._wake.set()

@@ -9,6 +9,7 @@ import pytest
 from redis_acker import Bolt, LocalRunner, Topology, TopologyBuilder, Tuple
 from redis_acker.errors import BadTopology
 from redis_acker.spouts.iterable import IterableSpout
+from redis_acker.testing import SimulatedTime, simulated_acker
 from tests.components.store import Store
 from tests.topology.parts import Relay, Shared
 from tests.waiting import wait_until
@@ -33,10 +34,10 @@ class Gathers(Bolt):
         self.collector.ack(tup)
 
 
-def gathering(bolt: Gathers, *, parallelism: int = 1) -> Topology:
+def gathering(bolt: Gathers, *, parallelism: int = 1, every_s: float = 0.01) -> Topology:
     builder = TopologyBuilder("job")
     builder.spout("source", IterableSpout(range(10)))
-    builder.bolt("gather", bolt, parallelism=parallelism, tick_every_s=0.01).shuffle("source")
+    builder.bolt("gather", bolt, parallelism=parallelism, tick_every_s=every_s).shuffle("source")
     return builder.build()
 
 
@@ -61,6 +62,23 @@ def test_ticks_do_not_pile_up_in_front_of_a_busy_bolt(store: Store) -> None:
     for _ in range(3):
         task.tick()
     assert [tup.is_tick for tup in task.queue.snapshot()] == [True]
+
+
+def test_a_tick_overtakes_a_long_queue_or_what_is_held_back_until_it_comes_would_time_out() -> None:
+    class Slow(Gathers):
+        def __init__(self, time: SimulatedTime) -> None:
+            super().__init__()
+            self._time = time
+
+        def execute(self, tup: Tuple) -> None:
+            self._time.sleep(0.5)
+            super().execute(tup)
+
+    with simulated_acker(timeout_ms=2_000) as (acker, time):
+        with LocalRunner(gathering(Slow(time), every_s=1), acker) as runner:
+            assert runner.wait_until_idle()
+        counters = runner.counters()["source"]
+    assert (counters.emitted, counters.acked) == (10, 10)
 
 
 @pytest.mark.parametrize("every_s", [0, -1, True, "5", float("nan"), float("inf")])
