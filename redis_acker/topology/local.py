@@ -17,7 +17,7 @@ from redis_acker.store.acker import Acker
 from redis_acker.store.streams import Cause
 from redis_acker.topology.routing import TaskRouter
 from redis_acker.topology.runner import Runner
-from redis_acker.topology.task import BoltTask
+from redis_acker.topology.task import QUEUED, BoltTask
 from redis_acker.topology.threads import Loop
 from redis_acker.topology.topology import Topology
 
@@ -28,8 +28,8 @@ FLUSH_EVERY_S = 0.1
 """How long acks and fails wait at most, however long their task works on its next tuple."""
 
 HANDS_SHARE = 0.5
-"""For this part of a timeout, the tuple in the hands of a bolt is kept alive. So it has at least a whole timeout from
-when its execute() began, and with the default of 3 buckets at most two."""
+"""For this part of a timeout, what a bolt was given is kept alive, in its hands or held back. So it has at least a
+whole timeout from when its execute() began, and with the default of 3 buckets at most two."""
 
 HANGS_AFTER = 2
 """Timeouts after which a bolt hangs that works on a tuple in no tree, which cannot time out."""
@@ -115,13 +115,15 @@ class LocalRunner(Runner):
     # -- keeping alive what waits, and finding what hangs --------------------------------------------------------------
 
     def _roots_in_work(self, timeout_s: float) -> list[int]:
-        """What waits in a queue, or has been taken out of it not long ago. A root that a bolt hangs on is not among
-        them, even if others of its tuples wait: nothing can complete it."""
+        """What waits in a queue, or was given to a bolt or extended by it not long ago. A root that a bolt hangs on is
+        not among them, even if others of its tuples wait: nothing can complete it."""
         self._replace_what_hangs(timeout_s)
         roots, hung = set[int](), set[int]()
+        lately_s = self._clock.monotonic_s() - timeout_s * HANDS_SHARE
         for task in self._tasks:
-            for tup in task.queue.snapshot():
-                roots.update(tup.anchors)
+            for tup, where in task.tuples():
+                if where == QUEUED or tup.since_s > lately_s or tup.extended_s > lately_s:
+                    roots.update(tup.anchors)
             if now := task.in_hands():
                 at_work_s, anchors = task.at_work_s(), [root for tup in now for root in tup.anchors]
                 if at_work_s < timeout_s * HANDS_SHARE:
@@ -129,21 +131,15 @@ class LocalRunner(Runner):
                 elif at_work_s >= timeout_s:
                     hung.update(anchors)
         if self._own_timeouts:
-            self._fail_overdue(self._own_timeouts, roots - hung, timeout_s)
+            self._fail_overdue(self._own_timeouts, roots - hung)
         return list(roots - hung)
 
-    def _fail_overdue(self, timeouts: OwnTimeouts, in_work: set[int], timeout_s: float) -> None:
-        alive = in_work | self._extended_since(self._clock.monotonic_s() - timeout_s * HANDS_SHARE)
+    def _fail_overdue(self, timeouts: OwnTimeouts, alive: set[int]) -> None:
         if overdue := timeouts.overdue(self._live_roots.copy(), alive):
             for task in self._tasks:
                 task.flush()  # what is acked must not fail because its acks wait here
             timeouts.fail(overdue, self._holders(overdue))
             self._wake_drivers()
-
-    def _extended_since(self, time_s: float) -> set[int]:
-        """The roots of unfinished tuples that a bolt has extended since then."""
-        tuples = (tup for task in self._tasks for tup, _ in task.tuples() if tup.extended_s > time_s)
-        return {root for tup in tuples for root in tup.anchors}
 
     def _replace_what_hangs(self, timeout_s: float) -> None:
         """Gives a task whose bolt works on a tuple that has timed out by now a new copy of the bolt. One that hangs
@@ -182,7 +178,7 @@ class OwnTimeouts:
         """When each pending root was last known to be alive."""
 
     def overdue(self, pending: Set[int], alive: Set[int]) -> list[int]:
-        """Called often within a timeout. alive: roots that wait or are worked on, or were extended lately."""
+        """Called often within a timeout. alive: roots that wait, or were given to a bolt or extended lately."""
         now_s = self._now_s()
         self._alive_s = {root: now_s if root in alive else self._alive_s.get(root, now_s) for root in pending}
         return [root for root, alive_s in self._alive_s.items() if now_s - alive_s >= self._timeout_s]

@@ -112,7 +112,7 @@ class Runner(ABC):
 
     def _stop_after_s(self) -> float:
         """How long stop() waits, unless it is told otherwise."""
-        return self._acker.settings.timeout_ms / 1000 if self._acker else STOP_AFTER_S
+        return self._timeout_s if self._acker else STOP_AFTER_S
 
     def _holders(self, roots: Collection[int]) -> dict[int, Cause]:
         """For roots that timed out: which component has a tuple of it, where, and for how long, if that is known."""

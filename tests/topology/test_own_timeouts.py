@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Iterator, Set
@@ -9,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from redis_acker import Acker, LocalRunner, OutputCollector, Topology, TopologyBuilder, Tuple
+from redis_acker import Acker, Bolt, LocalRunner, OutputCollector, Topology, TopologyBuilder, Tuple
 from redis_acker.driver.options import DriverOptions
 from redis_acker.errors import BadTopology
 from redis_acker.spouts.iterable import IterableSpout
-from redis_acker.testing import simulated_acker
+from redis_acker.testing import SimulatedTime, simulated_acker
 from redis_acker.topology import local
 from redis_acker.topology.local import OwnTimeouts
 from redis_acker.topology.runner import EXTENDS_PER_TIMEOUT
@@ -82,6 +83,31 @@ def test_what_waits_in_a_queue_does_not_time_out(patient_acker: Acker) -> None:
     assert (note.values, watcher.failed) == (list(range(40)), [])
 
 
+def test_what_a_bolt_holds_back_has_a_whole_timeout_from_when_the_bolt_was_given_it() -> None:
+    held, watcher = list[Tuple](), Watcher()
+
+    class Holds(Bolt):
+        def __init__(self, time: SimulatedTime) -> None:
+            self._time = time
+
+        def execute(self, tup: Tuple) -> None:
+            if tup.is_tick:
+                self.collector.ack(held.pop())
+            elif tup["value"] == 1:
+                held.append(tup)
+            else:
+                self._time.sleep(0.49)
+                self.collector.ack(tup)
+
+    with simulated_acker(timeout_ms=600_000) as (acker, time):
+        builder = TopologyBuilder("job", timeout_ms=1_000)
+        builder.spout("source", IterableSpout([0, 1]))
+        builder.bolt("holds", Holds(time), tick_every_s=1.45).shuffle("source")
+        with LocalRunner(builder.build(), acker, observer=watcher) as runner:
+            assert runner.wait_until_idle()
+    assert (sorted(watcher.completed), watcher.failed) == ([0, 1], [])
+
+
 def test_a_tuple_that_its_bolt_holds_and_extends_does_not_time_out(
     patient_acker: Acker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +165,17 @@ def test_a_timeout_longer_than_that_of_the_namespace_is_refused(patient_acker: A
 def test_a_timeout_that_is_no_time_is_refused(timeout_ms: Any) -> None:
     with pytest.raises(BadTopology, match="timeout_ms of 'job' must be a whole number of ms from 1, not"):
         TopologyBuilder("job", timeout_ms=timeout_ms)
+
+
+def test_a_run_waits_for_a_bolt_that_hangs_no_longer_than_its_topology_allows() -> None:
+    def hang(collector: OutputCollector, tup: Tuple) -> None:
+        time.sleep(math.inf)
+
+    with simulated_acker(timeout_ms=600_000) as (acker, time):
+        runner = LocalRunner(hasty(Does(hang), [1]), acker).start()
+        time.wait()
+        assert not runner.stop()
+        assert time.elapsed_s == TIMEOUT_MS / 1000
 
 
 def test_with_tracking_off_there_is_nothing_to_time_out() -> None:
