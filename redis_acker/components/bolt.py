@@ -79,8 +79,9 @@ def fail_open(collector: OutputCollector, tuples: Sequence[Tuple], error: BaseEx
     """Fails those of the tuples that are not finished, for an error of the bolt that works on them."""
     name, cause = collector.component, Cause.of(collector.component, error)
     unfinished = [tup for tup in tuples if not tup.outcome]
+    fail = collector.fail if isinstance(error, FailedTuple) else collector.fail_silently
     for tup in unfinished:
-        collector.fail(tup, cause.error, fatal=cause.fatal)
+        fail(tup, cause.error, fatal=cause.fatal)
     shown = tuples[0] if len(tuples) == 1 else f"{len(unfinished)} of {len(tuples)} tuples"
     if not unfinished:
         # Too late to fail anything: the log is the only place left to say so.
@@ -88,9 +89,6 @@ def fail_open(collector: OutputCollector, tuples: Sequence[Tuple], error: BaseEx
         log.error("Bolt %s raised an error after %s.\n%s", name, done, traceback_of(error))
     elif not isinstance(error, FailedTuple):
         log.warning("Bolt %s raised an error, which fails %s.\n%s", name, shown, traceback_of(error))
-    elif not any(tup.anchors for tup in unfinished):
-        why = escaped(cause.error)
-        log.warning("Bolt %s failed %s, which is in no tree, so nothing replays it: %s", name, shown, why)
 
 
 class OutputCollector:
@@ -159,7 +157,14 @@ class OutputCollector:
                 end_span(tup.anchors)
 
     def fail(self, tup: Tuple, error: str = "", *, fatal: bool = False) -> None:
-        """Fails every tree the tuple is in, at once. fatal: a replay would fail again."""
+        """Fails every tree the tuple is in, at once, or logs that it is in none. fatal: a replay would fail again."""
+        self.fail_silently(tup, error, fatal=fatal)
+        if not tup.anchors:
+            why = escaped(error)
+            log.warning("Bolt %s failed %s, which is in no tree, so nothing replays it: %s", self.component, tup, why)
+
+    def fail_silently(self, tup: Tuple, error: str, *, fatal: bool) -> None:
+        """The same, for whoever logs the error."""
         if not isinstance(error, str):
             raise BadInput(f"The error of a fail is a text for people, not {error!r}: pass str() of it.")
         with self._lock:
@@ -273,10 +278,8 @@ class _AcksToSend:
 
 
 def _open_tuples(anchors: Tuple | Sequence[Tuple], verb: str) -> list[Tuple]:
-    if isinstance(anchors, Tuple):
-        if not anchors.outcome:  # as a rule
-            return [anchors]
-        anchors = [anchors]
+    if isinstance(anchors, Tuple) and not anchors.outcome:  # as a rule
+        return [anchors]
     tuples = list(anchors) if isinstance(anchors, Iterable) else [anchors]
     for tup in tuples:
         if _one_tuple(tup, verb).outcome:

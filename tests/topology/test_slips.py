@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from redis_acker import BasicBolt, BatchBolt, FailedTuple, LocalRunner, Message, OutputCollector, TaskContext, Tuple
+from redis_acker import (
+    BasicBolt,
+    BatchBolt,
+    Bolt,
+    FailedTuple,
+    LocalRunner,
+    Message,
+    OutputCollector,
+    TaskContext,
+    Tuple,
+)
 from redis_acker.components.component import ComponentCounters
 from redis_acker.errors import BadInput
 from redis_acker.spouts.iterable import IterableSpout
@@ -85,8 +95,16 @@ def test_a_basic_bolt_that_emits_a_dict_for_several_fields_is_refused(store: Sto
     )
 
 
-def test_an_untracked_tuple_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    run(topology([7], Raises(FailedTuple("not\x1b[31m\ntoday"), [7])), None)
+@pytest.mark.parametrize(
+    "bolt",
+    [
+        Raises(FailedTuple("not\x1b[31m\ntoday"), [7]),
+        Does(lambda collector, tup: collector.fail(tup, "not\x1b[31m\ntoday")),
+    ],
+    ids=["by an exception", "by a call"],
+)
+def test_an_untracked_tuple_that_fails_is_logged(bolt: Bolt, caplog: pytest.LogCaptureFixture) -> None:
+    run(topology([7], bolt), None)
     [message] = [one for one in caplog.messages if "in no tree" in one]
     assert message == (
         "Bolt bolt0 failed Tuple((7,), from 'source', 0 roots), which is in no tree, so nothing replays it: "
