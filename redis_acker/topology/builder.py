@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any
@@ -150,6 +150,11 @@ class TopologyBuilder:
 
 def _check_outputs(spec: ComponentSpec) -> None:
     component = spec.component
+    if not isinstance(component.streams, Mapping) or not all(isinstance(name, str) for name in component.streams):
+        raise BadTopology(
+            f"streams of {spec.name!r} must map names of streams to lists of fields, such as {{'long': ['word']}}, not "
+            f"{component.streams!r}."
+        )
     if DEFAULT_STREAM in component.streams:
         raise BadTopology(f"{spec.name!r} declares stream {DEFAULT_STREAM!r} in streams: its place is fields.")
     for stream, fields in component.all_streams().items():
@@ -179,7 +184,7 @@ def _check_input(bolt: ComponentSpec, grouping: Grouping, specs: dict[str, Compo
         raise BadTopology(
             f"Bolt {bolt.name!r} listens to {grouping.component!r}, which does not exist: there are {sorted(specs)}."
         )
-    fields = upstream.component.fields_of(grouping.stream)
+    fields = upstream.component.fields_of(grouping.stream) if isinstance(grouping.stream, str) else None
     if fields is None:
         raise BadTopology(
             f"Bolt {bolt.name!r} listens to stream {grouping.stream!r} of {upstream.name!r}, which has only "

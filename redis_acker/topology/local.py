@@ -16,7 +16,7 @@ from redis_acker.driver.options import DriverOptions, clock_of
 from redis_acker.store.acker import Acker
 from redis_acker.store.streams import Cause
 from redis_acker.topology.routing import TaskRouter
-from redis_acker.topology.runner import Runner
+from redis_acker.topology.runner import Runner, check_parts
 from redis_acker.topology.task import QUEUED, BoltTask
 from redis_acker.topology.threads import Loop
 from redis_acker.topology.topology import Topology
@@ -43,6 +43,7 @@ class LocalRunner(Runner):
     def __init__(self, topology: Topology, acker: Acker | None, **options: Unpack[DriverOptions]) -> None:
         """acker=None switches tracking off. Every spout gets the options: max_pending, retries, own_timeout_ms,
         observer, wait_for_lease, lease_ms and clock."""
+        check_parts(topology, acker)
         clock = clock_of(acker, options.get("clock"))
         self.bolts = {
             spec.name: [BoltTask(context, partial(spec.copy_for_task, Bolt), acker, clock) for context in spec.tasks]

@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from types import NoneType
+from typing import TYPE_CHECKING, Any
 
 from redis_acker.components.component import ComponentCounters
 from redis_acker.components.spout import Spout
@@ -57,7 +58,7 @@ class Runner(ABC):
         self._acker = acker
         self._clock = clock_of(acker, options.get("clock"))
         self._timeout_s = _timeout_s(topology, acker) if acker else 0.0
-        self._threads = Threads(self._clock)
+        self._threads, self._was_stopped = Threads(self._clock), False
         self._live_roots: set[int] = set()
         """The roots that are pending, as far as the drivers know."""
         self._spouts = [task for spec in topology.spouts for task in spec.tasks]
@@ -140,6 +141,7 @@ class Runner(ABC):
             raise BadInput(
                 "This runner was not started, so it never becomes idle: use it in a `with` block, or start()."
             )
+        _check_timeout(timeout_s)
         deadline = math.inf if timeout_s is None else self._clock.monotonic_s() + timeout_s
         while True:
             self._threads.raise_error()
@@ -183,7 +185,8 @@ class Runner(ABC):
 
         A bolt that does not come back within timeout_s is left behind, and the log says which; False then. By default
         it has as long as roots have until they time out."""
-        ended = self._end(timeout_s)
+        _check_timeout(timeout_s)
+        ended, self._was_stopped = self._end(timeout_s), True
         self._threads.raise_error()
         return ended
 
@@ -191,7 +194,8 @@ class Runner(ABC):
         return self.start()
 
     def __exit__(self, exc_type: object, *exc_info: object) -> None:
-        self._end(None)
+        if not self._was_stopped:  # whoever called stop() has waited already, and left behind what did not end
+            self._end(None)
         if exc_type is None:
             self._threads.raise_error()
 
@@ -224,6 +228,20 @@ class Runner(ABC):
         finished = self._finished()
         idle = all(driver.is_idle() for driver in self.drivers)
         return idle and finished == self._delivered()
+
+
+def check_parts(topology: Any, acker: Any) -> None:
+    """Raises an error for what no runner can work with, before anything is made of it."""
+    if not isinstance(topology, Topology):
+        raise BadTopology(f"A runner runs what build() of a TopologyBuilder returns, not {topology!r:.200}.")
+    if not isinstance(acker, (Acker, NoneType)):
+        raise BadInput(f"The acker of a runner is an Acker, or None to switch tracking off, not {acker!r:.200}.")
+
+
+def _check_timeout(timeout_s: Any) -> None:
+    is_number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
+    if timeout_s is not None and not (is_number and timeout_s >= 0):
+        raise BadInput(f"timeout_s is a number of seconds, 0 or more, not {timeout_s!r}.")
 
 
 def _timeout_s(topology: Topology, acker: Acker) -> float:

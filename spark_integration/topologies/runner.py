@@ -20,7 +20,7 @@ from redis_acker.errors import BadInput, ServerUnavailable
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array
 from redis_acker.store.streams import Cause
-from redis_acker.topology.runner import Runner
+from redis_acker.topology.runner import Runner, check_parts
 from redis_acker.topology.threads import Loop
 from redis_acker.topology.topology import Topology
 from spark_integration.topologies.lookout import Lookout
@@ -65,6 +65,7 @@ class SparkRunner(Runner):
         """acker=None switches tracking off. The options are those of LocalRunner.
 
         max_pending also bounds a micro-batch: it holds at most so many messages of each spout task."""
+        check_parts(topology, acker)
         if not isinstance(clock_of(acker, options.get("clock")), SystemClock):
             raise BadInput(
                 "SparkRunner does not work in simulated time: its bolts run in executors, which have a time of their "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +23,7 @@ from redis_acker import (
     TopologyBuilder,
     Tuple,
 )
-from redis_acker.errors import BadInput, BadTopology, SpoutTaken
+from redis_acker.errors import AckerError, BadInput, BadTopology, SpoutTaken
 from redis_acker.spouts.iterable import IterableSpout
 from tests.components.store import Store
 from tests.topology.parts import ONE_ATTEMPT, Does, ListSpout, Note, Relay, run, topology
@@ -317,3 +318,27 @@ def test_a_misspelt_option_is_refused_by_its_name(made: Topology) -> None:
 def test_an_option_that_makes_no_sense_is_refused_before_anything_starts(options: Any, text: str) -> None:
     with pytest.raises(BadInput, match=re.escape(text)):
         LocalRunner(topology([1]), None, **options)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((TopologyBuilder("job"), None), "A runner runs what build() of a TopologyBuilder returns, not <redis_acker."),
+        ((topology([1]), "redis://localhost"), "is an Acker, or None to switch tracking off, not 'redis://localhost'."),
+    ],
+    ids=["a builder", "a URL"],
+)
+def test_what_no_runner_can_work_with_is_refused_before_anything_is_made_of_it(parts: Any, message: str) -> None:
+    with pytest.raises(AckerError, match=re.escape(message)):
+        LocalRunner(*parts)
+
+
+@pytest.mark.parametrize("timeout_s", ["1", -1, math.nan, True])
+def test_a_time_to_wait_that_is_none_is_refused_and_the_run_goes_on(timeout_s: Any) -> None:
+    note = Note()
+    with LocalRunner(topology([1], note), None) as runner:
+        for wait in (runner.stop, runner.wait_until_idle):
+            with pytest.raises(BadInput, match=f"timeout_s is a number of seconds, 0 or more, not {timeout_s!r}."):
+                wait(timeout_s=timeout_s)
+        assert runner.wait_until_idle(timeout_s=30)
+    assert note.values == [1]

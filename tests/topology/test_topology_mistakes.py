@@ -41,6 +41,12 @@ def with_fields(fields: Any, **streams: Any) -> BasicBolt:
     return bolt
 
 
+def with_streams(streams: Any) -> BasicBolt:
+    bolt = BasicBolt()
+    bolt.streams = streams
+    return bolt
+
+
 MISTAKES: dict[str, tuple[Mistake, str]] = {
     "unknown source": (
         lambda builder: builder.bolt("count", Relay()).shuffle("spilt"),
@@ -53,6 +59,19 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "unknown stream": (
         lambda builder: builder.bolt("count", Relay()).shuffle("split", stream="warnings"),
         "Bolt 'count' listens to stream 'warnings' of 'split', which has only ['default', 'errors'].",
+    ),
+    "several streams": (
+        lambda builder: builder.bolt("count", Relay()).shuffle("split", stream=["errors"]),  # type: ignore[arg-type]
+        "Bolt 'count' listens to stream ['errors'] of 'split', which has only ['default', 'errors'].",
+    ),
+    "streams without fields": (
+        lambda builder: builder.bolt("count", with_streams(["errors"])).shuffle("split"),
+        "streams of 'count' must map names of streams to lists of fields, such as {'long': ['word']}, not ['errors'].",
+    ),
+    "a stream without a name": (
+        lambda builder: builder.bolt("count", with_streams({1: ["word"]})).shuffle("split"),
+        "streams of 'count' must map names of streams to lists of fields, such as {'long': ['word']}, not "
+        "{1: ['word']}.",
     ),
     "unknown field": (
         lambda builder: builder.bolt("count", Relay()).fields("split", "value", "word"),

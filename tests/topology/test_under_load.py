@@ -251,6 +251,14 @@ def test_a_run_ends_although_a_bolt_hangs_and_says_which(
     assert acker.pending_count() == 1
 
 
+def test_what_stop_has_left_behind_is_not_waited_for_again() -> None:
+    with simulated_acker() as (acker, time):
+        with LocalRunner(topology([1], Does(lambda collector, tup: time.sleep(inf))), acker) as runner:
+            time.wait()
+            assert runner.stop(timeout_s=1) is False
+        assert time.elapsed_s == 1
+
+
 def test_acks_that_could_not_be_sent_are_sent_though_nothing_else_happens(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
