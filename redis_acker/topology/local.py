@@ -86,12 +86,18 @@ class LocalRunner(Runner):
 
     def _holders(self, roots: Collection[int]) -> dict[int, Cause]:
         wanted, found, now_s = set(roots), dict[int, Cause](), self._clock.monotonic_s()
-        for task in self._tasks:
-            name = task.context.component
-            for tup, where in task.tuples():
-                for root in tup.anchors:
-                    if root in wanted:
-                        found[root] = Cause(name, where.format(name=name, age_s=now_s - tup.since_s))
+        places = [
+            (tup, where, task.context.component)
+            for task in self._tasks
+            for tup, where in task.tuples()
+            if not wanted.isdisjoint(tup.anchors.edges)
+        ]
+        # Of several tuples of a root, the one that its bolt has had for longest is the last to be noted, and stays.
+        places.sort(key=lambda one: (one[1] != QUEUED, -max(one[0].since_s, one[0].extended_s)))
+        for tup, where, name in places:
+            for root in tup.anchors:
+                if root in wanted:
+                    found[root] = Cause(name, where.format(name=name, age_s=now_s - tup.since_s))
         return found
 
     def _doing(self, thread: str) -> str:

@@ -55,11 +55,12 @@ class Lookout:
 
     def causes(self, roots: Collection[int]) -> dict[int, Cause]:
         """Which bolt has or had which of these roots in its hands, and for how long."""
-        notes = self._read()  # first: what was given up a moment ago is known from then on
-        found = {root: self._causes[root] for root in roots if root in self._causes}
-        for note in notes.values():
+        found = dict[int, Cause]()
+        # Of several bolts that have a root, the one that has had it for longest stays, and one that was given up.
+        for note in sorted(self._read().values(), key=lambda note: note.at_ms, reverse=True):
             if note.state == "long":
                 found.update((root, note.cause()) for root in note.roots if root in roots)
+        found.update((root, self._causes[root]) for root in roots if root in self._causes)
         return found
 
     def longest(self) -> str:

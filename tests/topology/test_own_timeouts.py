@@ -72,6 +72,28 @@ def test_a_tuple_that_is_forgotten_fails_naming_the_bolt(patient_acker: Acker) -
         assert re.fullmatch(words, attempt.error)
 
 
+def test_of_several_bolts_that_have_a_message_the_one_is_named_that_has_had_it_for_longest() -> None:
+    watcher = Watcher()
+
+    def hang_on_one(collector: OutputCollector, tup: Tuple) -> None:
+        time.sleep(math.inf if tup["value"] == 1 else 0)
+        collector.ack(tup)
+
+    def work(collector: OutputCollector, tup: Tuple) -> None:
+        time.sleep(0.9)
+        collector.ack(tup)
+
+    with simulated_acker(timeout_ms=600_000) as (acker, time):
+        builder = TopologyBuilder("job", timeout_ms=1_000)
+        builder.spout("source", IterableSpout(range(5)))
+        builder.bolt("hangs", Does(hang_on_one)).shuffle("source")
+        builder.bolt("slow", Does(work)).shuffle("source")
+        with LocalRunner(builder.build(), acker, retries=ONE_ATTEMPT, observer=watcher) as runner:
+            assert runner.wait_until_idle()
+    [letter] = watcher.letters
+    assert (letter.message_id, letter.history[0].component) == (1, "hangs")
+
+
 def test_what_waits_in_a_queue_does_not_time_out(patient_acker: Acker) -> None:
     watcher, note = Watcher(), Note()
     builder = TopologyBuilder("job", timeout_ms=TIMEOUT_MS)

@@ -69,6 +69,22 @@ def test_who_asks_about_a_tuple_that_was_given_up_a_moment_ago_is_told(bench: Be
     lookout.end()
 
 
+def test_of_several_bolts_that_have_a_message_the_one_is_named_that_has_had_it_for_longest(bench: Bench) -> None:
+    notes, now_ms = hand_notes.Notes(bench.acker, "run"), int(1000 * time.time())
+    put = [
+        hand_notes.Note("long", "01", [7], "first", "it", now_ms - 3_000),
+        hand_notes.Note("long", "02", [7, 8], "second", "it", now_ms - 2_000),
+        hand_notes.Note("given up", "03", [8], "third", "it", now_ms - 2_500),
+        hand_notes.Note("long", "04", [8], "fourth", "it", now_ms - 5_000),
+    ]
+    for place, note in enumerate(put):
+        notes.put(str(place), note)
+    lookout = Lookout(bench.acker, "run")
+
+    assert [lookout.causes([7, 8])[root].component for root in (7, 8)] == ["first", "third"]
+    lookout.end()
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("level", [0, 1])
 def test_more_hangs_than_spark_retries_do_not_cost_others_an_attempt(bench: Bench, level: int) -> None:
