@@ -48,7 +48,8 @@ class Router(Protocol):
     one: what targets() returns is handed back to deliver() as it is."""
 
     def targets(self, stream: str, values: Sequence[Any]) -> list[Any]:
-        """The tasks that get these values: one delivery each. Raises BadInput for values that cannot be emitted."""
+        """The tasks that get these values: one delivery each. Raises BadInput for values that cannot be emitted, which
+        ends the run; or FailedTuple, and the message becomes a dead letter."""
 
     def deliver(self, target: Any, values: Sequence[Any], stream: str, anchors: Anchors) -> None:
         """Makes one delivery to one of these tasks."""

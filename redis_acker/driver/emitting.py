@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
@@ -20,7 +20,7 @@ from redis_acker.driver.intake import Intake
 from redis_acker.driver.life import Life, Messages, State
 from redis_acker.driver.observer import Reporter
 from redis_acker.driver.telling import Teller
-from redis_acker.errors import TooLate
+from redis_acker.errors import FailedTuple, TooLate, text_of
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array, indexes_of, new_edges
 from redis_acker.store.lease import Lease
@@ -122,31 +122,43 @@ class Emitter:
         loose = [] if self._trials.is_on else self._intake.loose
         if not (loose or ready):
             return False
-        loose_targets = [self._targets(message) for message in loose]
-        targets = [self._targets(life.message) for life in ready]
-        tracked, unheard = ready, []
-        if not all(targets):
-            tracked = [life for life, tasks in zip(ready, targets, strict=True) if tasks]
-            unheard = [life for life, tasks in zip(ready, targets, strict=True) if not tasks]
+        routed = [self._routed(message) for message in loose]
+        found = [(life, self._targets_of(life)) for life in ready]
+        tracked = [life for life, targets in found if targets]
         if tracked:
-            self._batch = self._allocate(tracked, [tasks for tasks in targets if tasks])
-        for life in unheard:
-            self._emit_unheard(life)
-        if len(ready) == len(all_ready):
+            self._batch = self._allocate(tracked, [targets for _, targets in found if targets])
+        for life, targets in found:
+            if targets is not None and not targets:
+                self._emit_unheard(life)
+        if len(found) == len(all_ready):
             messages.move_all(State.READY, State.EMITTING)
         else:
             for life in tracked:
                 messages.move(life, State.EMITTING)
         if loose:
             self._intake.loose = []
-        for message, targets in zip(loose, loose_targets, strict=True):
+        for message, targets in routed:
             self._emit_loose(message, targets)
         self._resume()
         return True
 
-    def _targets(self, message: Message | None) -> list[Any]:
+    def _targets_of(self, life: Life) -> list[Any] | None:
+        """The tasks that get a message. None if it is given up, because its values cannot be dealt out."""
+        message = life.message
         assert message is not None
-        return [] if message.error else self._router.targets(message.stream, message.values)
+        try:
+            return [] if message.error else self._router.targets(message.stream, message.values)
+        except FailedTuple as error:
+            assert self._finisher is not None
+            self._finisher.give_up(life, _text_of(error))
+            return None
+
+    def _routed(self, message: Message) -> tuple[Message, list[Any]]:
+        """The message, with an error if its values cannot be dealt out, and the tasks that get it."""
+        try:
+            return message, [] if message.error else self._router.targets(message.stream, message.values)
+        except FailedTuple as error:
+            return replace(message, error=_text_of(error)), []
 
     def _emit_unheard(self, life: Life) -> None:
         """Deals with a message that goes to no task: nobody listens, or the source could not read it."""
@@ -260,3 +272,7 @@ def _of_one_kind(lives: list[Life]) -> list[Life]:
     """Those with message ids of the same kind as the first. One init takes no others, and a retry book may have ids
     that its source does not hand out any more."""
     return [life for life in lives if type(life.id) is type(lives[0].id)]
+
+
+def _text_of(error: FailedTuple) -> str:
+    return text_of(error, with_type=False) or type(error).__name__

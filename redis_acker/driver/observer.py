@@ -63,8 +63,8 @@ class Reporter:
         self._notify(self._observer.on_dead, letter)
 
     def unreadable(self, message: Message) -> None:
-        """The source could not read a message that is not tracked."""
-        log.error("Spout %s could not read message %r: %s", self._spout, message.id, escaped(str(message.error)))
+        """A message that is not tracked could not be read, or a grouping cannot deal it out."""
+        log.error("Spout %s cannot emit message %r: %s", self._spout, message.id, escaped(str(message.error)))
 
     def repeated(self, message: Message) -> None:
         """The source handed out a message whose id is that of an unfinished one."""

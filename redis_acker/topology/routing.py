@@ -15,7 +15,7 @@ import numpy as np
 
 from redis_acker.components.component import TaskContext, TaskId
 from redis_acker.components.tuples import Anchors, Tuple
-from redis_acker.errors import BadInput, BadTopology, text_of
+from redis_acker.errors import BadInput, BadTopology, FailedTuple, text_of
 
 if TYPE_CHECKING:
     from redis_acker.topology.topology import Topology
@@ -82,7 +82,8 @@ class TaskRouter:
         """queues: those of all bolts, one for each task."""
         self.delivered = 0
         self._component = emitter.component
-        component = topology.components[emitter.component].component
+        emitting = topology.components[emitter.component]
+        component = emitting.component
         self._fields = {stream: tuple(fields) for stream, fields in component.all_streams().items()}
         self._queues = queues
         self._listeners: dict[str, list[tuple[list[TaskId], Callable[[Sequence[Any]], Iterable[int]]]]] = {}
@@ -92,6 +93,8 @@ class TaskRouter:
             for spec, grouping in topology.listeners(emitter.component, stream):
                 tasks = [TaskId(spec.name, task) for task in range(spec.parallelism)]
                 dealer = grouping.dealer(fields, spec.parallelism, first=emitter.task)
+                if emitting.is_spout and grouping.kind in ("fields", "custom"):
+                    dealer = _failing_one_message(dealer, f"The {grouping.kind} grouping of {spec.name!r}")
                 self._listeners[stream].append((tasks, dealer))
                 self._direct[stream] += tasks if grouping.kind == "direct" else []
 
@@ -172,6 +175,20 @@ def _custom_dealer(
         return [int(task) for task in tasks]
 
     return deal
+
+
+def _failing_one_message(
+    deal: Callable[[Sequence[Any]], Iterable[int]], name: str
+) -> Callable[[Sequence[Any]], Iterable[int]]:
+    """What a grouping cannot deal out fails, and does not end the run: whatever a bolt emits so fails its tuple too."""
+
+    def deal_or_fail(values: Sequence[Any]) -> Iterable[int]:
+        try:
+            return deal(values)
+        except Exception as error:  # choose_tasks() is the user's
+            raise FailedTuple(f"{name} raised {text_of(error)}", fatal=True) from error
+
+    return deal_or_fail
 
 
 def _only(task: int) -> range:

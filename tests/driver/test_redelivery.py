@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redis_acker import Message, Spout, SpoutDriver
+from redis_acker import FailedTuple, Message, Spout, SpoutDriver
 from redis_acker.errors import BadInput, ServerUnavailable
 from redis_acker.store.message_ids import MAX_ID_BYTES, MessageId
 from tests.driver.conftest import NewWorld
@@ -251,3 +251,27 @@ def test_a_message_that_the_source_cannot_read_becomes_a_dead_letter_and_is_not_
     letter = world.dead_letters()[1]
     assert (letter.fatal, letter.payload, [one.error for one in letter.history]) == (True, ["{"], ["no JSON"])
     assert spout.acked == [1]
+
+
+@pytest.mark.parametrize("why", ["no task is right for it", ""])
+def test_a_message_that_its_router_fails_becomes_a_dead_letter_and_the_others_go_on(
+    new_world: NewWorld, why: str
+) -> None:
+    class Picky(Router):
+        def targets(self, stream: str, values: Sequence[Any]) -> list[Any]:
+            if values[0] == 2:
+                raise FailedTuple(why)
+            return super().targets(stream, values)
+
+    world = new_world()
+    spout = Batches([message(1), message(2), Message([2, "complete"]), message(3)])
+    driver = world.new_driver(spout=spout, router=Picky(world))
+    driver.open()
+    for _ in range(2):
+        driver.step()
+    driver.close()
+    assert [one.message_id for one in world.deliveries] == [1, 3]
+    letter = world.dead_letters()[2]
+    assert (letter.fatal, letter.payload, letter.is_readable) == (True, [2, "complete"], True)
+    assert [one.error for one in letter.history] == [why or "FailedTuple"]
+    assert spout.acked == [2]

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redis_acker import BasicBolt, TopologyBuilder, Tuple
+from redis_acker import BasicBolt, CustomGrouping, TopologyBuilder, Tuple
 from redis_acker.errors import BadInput
 from redis_acker.spouts.iterable import IterableSpout
 from redis_acker.topology.builder import BoltDeclarer
 from redis_acker.topology.routing import task_of_key
 from tests.components.store import Store
-from tests.topology.parts import Note, Relay, run
+from tests.topology.parts import SPOUT_NAME, Note, Relay, run
 
 TASKS = 3
 
@@ -175,3 +175,40 @@ def test_keys_that_only_look_alike_are_told_apart() -> None:
 def test_a_key_that_has_no_stable_form_is_refused() -> None:
     with pytest.raises(BadInput, match="Tuples cannot be grouped by <object object at"):
         task_of_key([object()], 3)
+
+
+# -- messages that cannot be dealt out -------------------------------------------------------------------------------
+
+
+class Remainder(CustomGrouping):
+    def choose_tasks(self, values: Sequence[Any]) -> list[int]:
+        return [values[0] % TASKS]
+
+
+@pytest.mark.parametrize(
+    ("group", "error"),
+    [
+        (lambda bolt: bolt.custom("source", Remainder()), "The custom grouping of 'note' raised TypeError: "),
+        (
+            lambda bolt: bolt.fields("source", "value"),
+            "The fields grouping of 'note' raised BadInput: Tuples cannot be",
+        ),
+    ],
+    ids=["custom", "fields"],
+)
+@pytest.mark.parametrize("is_tracked", [True, False], ids=["tracked", "tracking off"])
+def test_a_message_that_a_grouping_cannot_deal_out_ends_nothing(
+    store: Store,
+    group: Callable[[BoltDeclarer], object],
+    error: str,
+    is_tracked: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found = tasks_of(store if is_tracked else None, group, [1, object(), 2])
+    assert sorted(value for value, _ in found) == [1, 2]
+    if is_tracked:
+        [letter] = store.dead_letters(SPOUT_NAME)
+        assert letter.message_id == 1
+        assert letter.history[0].error.startswith(error)
+    else:
+        assert f"Spout {SPOUT_NAME} cannot emit message 1: {error}" in caplog.text
