@@ -35,7 +35,7 @@ class Lookout:
         self._given_up = {}
 
     def end(self) -> None:
-        """A micro-batch has ended, and its notes are of no use any more."""
+        """A micro-batch has ended, and the notes of its tasks are of no use any more."""
         self._read()
         self._notes.clear()
 
@@ -43,6 +43,10 @@ class Lookout:
         """How many tuples of this micro-batch have been given up."""
         self._read()
         return len(self._given_up)
+
+    def given_up_together(self) -> list[tuple[str, int]]:
+        """What was given up in this micro-batch: the bolts, and how many messages each had at once."""
+        return [(note.component, len(note.roots)) for note in self._given_up.values()]
 
     def held_roots(self) -> U64Array:
         """Roots that a bolt has had in its hands for so long that they are not to be kept alive."""

@@ -23,6 +23,7 @@ from redis_acker.store.streams import Cause
 from redis_acker.topology.runner import Runner, check_parts
 from redis_acker.topology.threads import Loop
 from redis_acker.topology.topology import Topology
+from spark_integration.topologies.batch_sizes import BatchSizes
 from spark_integration.topologies.lookout import Lookout
 from spark_integration.topologies.micro_batch import Gatherer, MicroBatch
 from spark_integration.topologies.plan import make_plan
@@ -72,7 +73,7 @@ class SparkRunner(Runner):
                 "own. Test the timeouts of a topology with LocalRunner."
             )
         self._plan = make_plan(topology, acker)
-        self._jobs = Jobs(spark, self._plan)
+        self._jobs, self._batch_sizes = Jobs(spark, self._plan), BatchSizes()
         self._gatherer = Gatherer(self._plan, self._refuse)
         self._lookout = Lookout(acker, self._plan.run.hex()) if acker else None
         self._left: set[int] = set()
@@ -134,6 +135,7 @@ class SparkRunner(Runner):
         tuple is left out. If not, tasks now note what they are at, and what a worker dies of then is left out.
         """
         failed_jobs, known, is_careful = 0, 0, False
+        self._jobs.most = self._batch_sizes.begin()
         if self._lookout:
             self._lookout.begin()
         while not (failed_jobs and stop.is_set()):
@@ -163,13 +165,16 @@ class SparkRunner(Runner):
         return self._when_it_is_there(lookout.given_up) or 0
 
     def _finish(self, batch: MicroBatch, rows: list[Row]) -> None:
+        failed = list[tuple[str, int]]()
         for row in rows:
             if row.task != RESULT:
                 for one in unpack_deliveries([row.data]):
                     self._gatherer.put_packed(row.task, one.stream, one.anchors, one.values)
                 continue
-            for component, counted in pickle.loads(row.data).items():
-                self._bolts[component] += counted
+            component, counted, failed_batch = pickle.loads(row.data)
+            self._bolts[component] += counted
+            failed.append((component, failed_batch))
+        self._batch_sizes.note_failed(failed)
         self._end_batch(batch)
 
     def _fail_all(self, batch: MicroBatch, error: Exception) -> None:
@@ -186,6 +191,7 @@ class SparkRunner(Runner):
     def _end_batch(self, batch: MicroBatch) -> None:
         if self._lookout:
             self._when_it_is_there(self._lookout.end)
+            self._batch_sizes.note_failed(self._lookout.given_up_together())
         self._left = {root for root in (*self._left, *batch.roots().tolist()) if root in self._live_roots}
         self._gatherer.finish(batch)
         self._wake_drivers()

@@ -26,6 +26,8 @@ class Jobs:
 
     def __init__(self, spark: SparkSession, plan: Plan) -> None:
         self._spark, self._plan = spark, plan
+        self.most: dict[str, int] = {}
+        """Of some BatchBolts, how many tuples of the micro-batch in work they are given at once at most."""
 
     def check(self, *, store: bool) -> None:
         """Raises an error if Spark runs no jobs, its workers have the wrong Python or another version of this package,
@@ -62,7 +64,7 @@ class Jobs:
                 frame = frame.repartition(1)
             elif number:
                 frame = by_part(frame, self._plan.partitions_at(number))
-            frame = frame.mapInArrow(level_step(Level(self._plan, number, batch.number, is_careful)), SCHEMA)
+            frame = frame.mapInArrow(level_step(Level(self._plan, number, batch.number, is_careful, self.most)), SCHEMA)
         return frame
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import pickle
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from struct import pack
 from uuid import uuid4
 
@@ -54,6 +54,8 @@ class Level:
     batch: int
     is_careful: bool = False
     """Whether tasks note what they work on before they begin."""
+    most: Mapping[str, int] = field(default_factory=dict)
+    """Of some BatchBolts, how many tuples they are given at once at most."""
 
 
 def level_step(level: Level) -> ArrowFunction:
@@ -113,6 +115,8 @@ class Task:
         self._acks: TaskAcks | None = None
         self._hands: Hands | None = None
         self._given_up_keys, self._given_up_roots = set[bytes](), set[int]()
+        self._failed_batch = 0
+        """Size of the largest batch that failed as a whole."""
         if self._plan.store:
             self._open(when_it_is_there(self._plan.store.acker))
         component = self._context.component
@@ -139,8 +143,8 @@ class Task:
             yield from watched(self._work(known), self._hands.look, self._hands.timeout_s / LOOKS_PER_TIMEOUT)
         elif known:
             yield from self._work(known)
-        counters = {self._context.component: self._collector.counters}
-        result = self._plan.address(RESULT, pickle.dumps(counters), self._level.number + 1)
+        done = self._context.component, self._collector.counters, self._failed_batch
+        result = self._plan.address(RESULT, pickle.dumps(done), self._level.number + 1)
         yield [*self._outbox.close(), result]
 
     def _work(self, deliveries: Sequence[Delivery]) -> Iterator[list[Row]]:
@@ -148,6 +152,7 @@ class Task:
         bolt = self._prepare(tuples)
         if bolt:
             size = bolt.batch_size if isinstance(bolt, BatchBolt) else 1
+            size = min(size, self._level.most.get(self._context.component, size))
             for at in range(0, len(tuples), size):
                 # The batches are the same in every attempt, so the key of the first names what all of it emits.
                 if some := [tup for tup in tuples[at : at + size] if not tup.outcome]:
@@ -190,7 +195,8 @@ class Task:
     def _execute(self, bolt: Bolt, tuples: list[Tuple], key: bytes) -> None:
         self._at(key, tuples)
         if isinstance(bolt, BatchBolt):
-            execute_batch(bolt, self._collector, list(tuples))
+            if not execute_batch(bolt, self._collector, list(tuples)):
+                self._failed_batch = max(self._failed_batch, len(tuples))
         else:
             execute(bolt, self._collector, tuples[0])
         self._put_down()

@@ -73,8 +73,8 @@ class Attempts:
         results = [row for outputs in given for row in self._random.choice(outputs) if row.task == RESULT]
         counters: dict[str, ComponentCounters] = {}
         for row in results:
-            for name, counted in pickle.loads(row.data).items():
-                counters[name] = counters.get(name, ComponentCounters()) + counted
+            name, counted, _ = pickle.loads(row.data)
+            counters[name] = counters.get(name, ComponentCounters()) + counted
         return counters
 
     def _input(self, given: list[list[Output]], reader: int, *, is_first: bool) -> Output:
