@@ -17,8 +17,8 @@ from spark_integration.errors import TooManyFailures as TooManyFailures
 from spark_integration.errors import WrongOutput as WrongOutput
 from spark_integration.errors import WrongPython as WrongPython
 from spark_integration.frames.frame import TrackedFrame as TrackedFrame
-from spark_integration.frames.frame import track as track
 from spark_integration.frames.groups import GroupedFrame as GroupedFrame
+from spark_integration.frames.track import track as track
 from spark_integration.runs.outcomes import Outcomes as Outcomes
 from spark_integration.runs.summary import FailedMessage as FailedMessage
 from spark_integration.runs.summary import Summary as Summary

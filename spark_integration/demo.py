@@ -20,7 +20,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from redis_acker import Acker, FailedTuple, RetryPolicy
-from spark_integration.frames.frame import track
+from spark_integration.frames.track import track
 
 SPOUT = "sentences"
 POISON_EVERY = 100

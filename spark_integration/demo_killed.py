@@ -20,7 +20,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
 from redis_acker import Acker
-from spark_integration.frames.frame import track
+from spark_integration.frames.track import track
 from spark_integration.runs.summary import Summary
 
 SPOUT = "deliveries"

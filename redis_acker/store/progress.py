@@ -130,11 +130,6 @@ class RunProgress:
             self.rename(f"{name}{_CLOSED}")
         return name
 
-    def reopen(self) -> str:
-        """Goes on with the run that is stored, under the same name."""
-        self.rename(self.stored_name())
-        return self.name
-
     def keep(self) -> None:
         """Restarts the time after which it is forgotten."""
         self._hash.expire(KEPT_FOR_MS)

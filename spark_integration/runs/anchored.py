@@ -7,7 +7,6 @@ its edges.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -19,12 +18,12 @@ from redis_acker.errors import StoreLost
 from redis_acker.store.ids import U64Array
 from redis_acker.store.packed import TRACE_BYTES
 from redis_acker.version import VERSION
-from spark_integration.runs.books import FIRST_ROWS, PORTION_S, FailedPlaces, check_version
+from spark_integration.runs.books import FailedPlaces, check_version
 from spark_integration.runs.deliveries import Deliveries, Leaving, Received
 from spark_integration.runs.failing import NotedRows
 from spark_integration.runs.keeping import STORE_AWAY, Keeper, Patience, collecting_rarely
 from spark_integration.runs.life import RunLife, RunOptions
-from spark_integration.runs.portions import PortionInput
+from spark_integration.runs.portions import Pace, PortionInput
 from spark_integration.runs.summary import FailedMessage, Summary
 from spark_integration.runs.tally import MOST_LISTED
 from spark_integration.runs.tracking import COLUMN, MOST_TRACED, Places, TracedDelivery
@@ -40,9 +39,6 @@ from Leaving."""
 SOON_S = 1.0
 """After so much work, or a quarter of the timeout, roots are extended for the first time. Not at once: a row that ends
 its worker whenever it is delivered must time out in the end."""
-
-_seconds_a_row: dict[str, float] = {}
-"""By run, as measured in this worker."""
 
 
 @dataclass
@@ -86,21 +82,16 @@ class AnchoredTask:
         self._acker: Acker = books.store.acker()
         self._counts = Counts()
         self._keeper = Keeper(self._acker, first_s=SOON_S)
+        self._pace = Pace(books.run)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Counts:
         source = PortionInput(batches)
         with collecting_rarely(), self._keeper:
             while rows := source.rows_at_hand():
-                batch = source.peek(self._portion_rows(rows))
+                batch = source.peek(self._pace.portion_rows(rows))
                 self._do(batch)
                 source.drop(batch.num_rows)
         return self._counts
-
-    def _portion_rows(self, at_hand: int) -> int:
-        """As many as take about PORTION_S."""
-        if (row_s := _seconds_a_row.get(self._books.run)) is None:
-            return min(FIRST_ROWS, at_hand)
-        return max(1, min(at_hand, int(PORTION_S / row_s)))
 
     def _do(self, batch: pa.RecordBatch) -> None:
         received = Received.of(batch.column(COLUMN).field("anchors"), self._books.column)
@@ -127,13 +118,8 @@ class AnchoredTask:
                 patience.wait(error)
 
     def _work_on(self, batch: pa.RecordBatch, mine: Received, leaving: Leaving) -> FailedPlaces:
-        begin_s = time.monotonic()
-        with self._keeper.keeping(mine.roots):
-            failed = self._work(batch, leaving)
-        row_s = max(time.monotonic() - begin_s, 1e-9) / len(mine)
-        before_s = _seconds_a_row.get(self._books.run, row_s)
-        _seconds_a_row[self._books.run] = (before_s + row_s) / 2
-        return failed
+        with self._keeper.keeping(mine.roots), self._pace.measuring(len(mine)):
+            return self._work(batch, leaving)
 
     def _end(
         self, mine: Received, failed: FailedPlaces, failed_rows: Places, sent: U64Array, half_acked: Received

@@ -109,12 +109,12 @@ class BookedRun(RunLife):
             self._completed_before, self._done_before = settling.settle(timed_out)
             self._tally.read()
             self._tally.reset()  # what was acked just now is counted
-            self._progress.rename(self.name)
         else:
-            self.name = self._progress.reopen()
+            self.name = self._progress.stored_name()
             self._completed_before = sum(
                 one.done - one.failed + self._acked_in_work(one, timed_out) for one in partitions
             )
+        self._progress.rename(self.name)
         self._count_messages(about, partitions)
         self._failed_before = set() if self._is_held else set(self._spout.failed_before())
         began = datetime.fromtimestamp(about.started_ms / 1000).strftime("%H:%M")

@@ -7,47 +7,43 @@ Nothing is done because the input ended: a worker sees a normal end too when Spa
 from __future__ import annotations
 
 import json
-import logging
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from redis_acker import Acker, Token
-from redis_acker.errors import StoreLost
 from redis_acker.retries.book import payload_of
 from redis_acker.store.ids import U64Array
-from redis_acker.store.message_ids import id_to_text
 from redis_acker.store.progress import RunProgress
 from redis_acker.store.run_records import BEGUN, PENDING, SUNK, DoneKeys, Place, Portion, field_of
 from redis_acker.store.streams import Cause
 from redis_acker.version import VERSION
-from spark_integration.errors import BadFrame, OtherRows, OtherVersion, RunReplaced
+from spark_integration.errors import BadFrame, OtherRows, OtherVersion
 from spark_integration.runs.done_keys import DoneBefore
 from spark_integration.runs.keeping import STORE_AWAY, Keeper, Patience, collecting_rarely
-from spark_integration.runs.kept_rows import bounded, pack_rows
-from spark_integration.runs.message_columns import message_ids_of
-from spark_integration.runs.portions import PortionInput, edges_of, field_in, keys_of, sum_after, token_of
+from spark_integration.runs.kept_rows import bounded, pack_rows, put_rows
+from spark_integration.runs.portions import (
+    Pace,
+    PortionInput,
+    check_portion,
+    edges_of,
+    field_in,
+    keys_of,
+    message_ids_of,
+    other_rows,
+    sum_after,
+    token_of,
+)
 from spark_integration.runs.spout import TAKEN_OVER
 from spark_integration.runs.strays import Strays, strays_of
-from spark_integration.runs.tracking import COLUMN, NOTES_EXPIRE_MS, Keys
+from spark_integration.runs.tracking import COLUMN, Keys
 from spark_integration.workers import StoreAddress
-
-PORTION_S = 1.0
-"""How long a portion should take: at most this much work is repeated when a worker dies."""
-
-FIRST_ROWS = 32
-"""Rows of a worker's first portion, as long as it is not known how long a row takes."""
 
 FailedPlaces = dict[Cause, list[int]]
 """Places of rows in their portion, by the cause for which they failed."""
-
-log = logging.getLogger(__name__)
-
-_seconds_a_row: dict[str, float] = {}
-"""By run, as measured in this worker."""
 
 
 @dataclass(frozen=True)
@@ -130,28 +126,6 @@ def check_version(of_driver: str) -> None:
         )
 
 
-def check_portion(portion: Portion, partition: int, rows: int) -> Portion:
-    """Raises the error that stands for a portion which a task cannot work on. rows: those that it is past."""
-    if portion.state == "gone":
-        raise RunReplaced("This task belongs to a run that is over: another has taken its place, or it was dropped.")
-    if portion.state == "lost":
-        raise StoreLost(
-            f"The store has lost progress of partition {partition}: it knows of {portion.rows:,} finished rows, and "
-            f"this task has finished {rows:,}. Spark tries the task again from there."
-        )
-    if portion.state == "other":
-        raise other_rows(partition, rows)
-    return portion
-
-
-def other_rows(partition: int, rows: int) -> OtherRows:
-    return OtherRows(
-        f"Partition {partition} has different rows after row {rows:,} than at the first reading, so it is not known "
-        "which of them are done: store the frame before you track it (checkpoint(), a table or stable_source=False), "
-        "or start from the beginning with resume=False."
-    )
-
-
 class TaskBooks:
     """The books of one task: of one attempt at one partition."""
 
@@ -163,6 +137,7 @@ class TaskBooks:
         self._progress = RunProgress(self._acker, books.spout, books.run, part=books.part)
         self._place = Place(field_of(books.pass_number, partition), 0, 0)
         self._keeper = Keeper(self._acker)
+        self._pace = Pace(books.pace or books.run)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> int:
         """Works on all rows that are not done. Returns how many there are."""
@@ -176,7 +151,7 @@ class TaskBooks:
         source = PortionInput(batches)
         with collecting_rarely(), self._keeper:
             while rows := source.rows_at_hand():
-                self._place = self._next(source, self._portion_rows(rows))
+                self._place = self._next(source, self._pace.portion_rows(rows))
         patience = Patience()
         while True:
             try:
@@ -184,12 +159,6 @@ class TaskBooks:
                 return self._place.rows + done.left_out + strays.left_out
             except STORE_AWAY as error:
                 patience.wait(error)
-
-    def _portion_rows(self, at_hand: int) -> int:
-        """As many as take about PORTION_S."""
-        if (row_s := _seconds_a_row.get(self._books.pace or self._books.run)) is None:
-            return min(FIRST_ROWS, at_hand)
-        return max(1, min(at_hand, int(PORTION_S / row_s)))
 
     def _next(self, source: PortionInput, rows: int) -> Place:
         """Does the next portion, or skips what is done. Returns the place after it.
@@ -272,13 +241,9 @@ class TaskBooks:
         return batch.column(self._books.message_id) if found is None else found
 
     def _work_on(self, portion: Portion, batch: pa.RecordBatch, roots: U64Array) -> FailedPlaces:
-        begin_s, place = time.monotonic(), self._place
-        with self._keeper.keeping(roots, lambda: self._progress.reach(place, portion, PENDING)):
-            failed = self._work(batch)
-        row_s = max(time.monotonic() - begin_s, 1e-9) / batch.num_rows
-        pace = self._books.pace or self._books.run
-        _seconds_a_row[pace] = (_seconds_a_row.get(pace, row_s) + row_s) / 2
-        return failed
+        touch = partial(self._progress.reach, self._place, portion, PENDING)
+        with self._keeper.keeping(roots, touch), self._pace.measuring(batch.num_rows):
+            return self._work(batch)
 
     def _fail(self, failed: FailedPlaces, batch: pa.RecordBatch, keys: Keys, roots: U64Array) -> None:
         for cause, places in failed.items():
@@ -302,18 +267,13 @@ class TaskBooks:
         if last:
             rows = batch.drop_columns([COLUMN]).take(pa.array(last)).to_pylist()
             texts = [json.dumps(payload_of(row.values())) for row in rows]
-            self._put_payloads(self._books.run, self._ids_in(batch).take(pa.array(last)), texts)
+            put_rows(self._acker, self._books.run, self._ids_in(batch).take(pa.array(last)), texts)
 
     def _keep_rows(self, places: Iterable[int], batch: pa.RecordBatch) -> None:
         """Keeps rows for another attempt at their messages."""
         which = pa.array(places)
         texts = list(map(bounded, pack_rows(batch.drop_columns([COLUMN]).take(which))))
-        self._put_payloads(self._books.rows, self._ids_in(batch).take(which), texts)
-
-    def _put_payloads(self, name: str, ids: pa.Array, texts: list[str]) -> None:
-        notes = self._acker.shards.failed_rows(name)
-        notes.put({id_to_text(one): text for one, text in zip(ids.to_pylist(), texts, strict=True)})
-        notes.expire(NOTES_EXPIRE_MS)
+        put_rows(self._acker, self._books.rows, self._ids_in(batch).take(which), texts)
 
     def _ack(self, roots: U64Array, keys: Keys, *, without: set[int]) -> bool:
         """False if the store kept ack vals for roots that it does not know: it has lost their init."""

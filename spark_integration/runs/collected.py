@@ -19,8 +19,8 @@ from redis_acker.store.ids import U64Array, roots_at
 from redis_acker.store.message_ids import MessageId, MessageIds, check_message_ids
 from redis_acker.store.progress import RunProgress
 from spark_integration.errors import BadFrame
-from spark_integration.runs.message_columns import is_text, message_ids_of, wide
 from spark_integration.runs.messages import MessageFrame
+from spark_integration.runs.portions import edges_of, is_text, message_ids_of, wide
 from spark_integration.runs.spout import RUN, RunSpout
 from spark_integration.runs.tally import Tally
 from spark_integration.runs.tracking import COLUMN, Keys, Places, check_size, edges_for, find_places
@@ -183,8 +183,7 @@ class CollectedMessages:
 
     def _edges(self) -> U64Array:
         """One delivery for each message: to the job as a whole. Edges inside the job cancel out."""
-        edges = self._read.keys.view(np.uint64)
-        return np.where(edges == 0, np.uint64(1), edges)
+        return edges_of(self._read.keys)
 
     def extend(self) -> None:
         self._acker.extend(self._roots)

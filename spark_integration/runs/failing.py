@@ -1,5 +1,5 @@
 """How rows fail: a worker fails the roots behind them, or notes their keys for the driver, which finds the roots when
-the job ends."""
+the job ends. And whether the store may have lost such notes."""
 
 from __future__ import annotations
 
@@ -84,6 +84,24 @@ class NotedRows:
     def delete(self) -> None:
         self._rows.delete()
         self._causes.delete()
+
+
+class ServerLives:
+    """The lives of the servers that a run began with. A server that was restarted, or a replica that took its place,
+    may lack the last writes, and among them that a row has failed. No mark in the store shows that: it is older."""
+
+    def __init__(self, acker: Acker) -> None:
+        self._shards = acker.shards
+        self.at_first = self._shards.server_lives()
+
+    def check(self) -> None:
+        """Raises StoreLost unless all that servers were told since is there, or was when it was read before this."""
+        now = self._shards.server_lives()
+        if changed := [shard for shard, life in enumerate(now) if life != self.at_first[shard]]:
+            raise StoreLost(
+                f"The server of shard {changed[0]} was restarted, or replaced by another, while the job ran, and may "
+                "have lost that rows have failed, so nothing more of this run counts as done: run it again."
+            )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from redis_acker import Acker
 from redis_acker.retries.book import MAX_PAYLOAD_BYTES
+from redis_acker.store.message_ids import id_to_text
+from spark_integration.runs.tracking import NOTES_EXPIRE_MS
 
 TOO_LONG = "its row has {} characters as JSON, and at most {} are kept for another attempt"
 
@@ -35,6 +38,13 @@ def bounded(payload: str) -> str:
     if len(payload) <= MAX_PAYLOAD_BYTES:
         return payload
     return json.dumps(TOO_LONG.format(f"{len(payload):,}", f"{MAX_PAYLOAD_BYTES:,}"))
+
+
+def put_rows(acker: Acker, name: str, ids: pa.Array, payloads: Sequence[str]) -> None:
+    """Keeps what is to be kept of the rows of some messages, under a name."""
+    rows = acker.shards.failed_rows(name)
+    rows.put({id_to_text(one): payload for one, payload in zip(ids.to_pylist(), payloads, strict=True)})
+    rows.expire(NOTES_EXPIRE_MS)
 
 
 def _is_plain(kind: pa.DataType) -> bool:

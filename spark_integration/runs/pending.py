@@ -17,9 +17,9 @@ from redis_acker import Acker
 from redis_acker.store.ids import U64Array, make_roots
 from redis_acker.store.progress import RunProgress
 from redis_acker.store.run_records import PENDING, PartitionProgress, Place, field_of
-from spark_integration.runs.books import Books, check_portion, other_rows
+from spark_integration.runs.books import Books
 from spark_integration.runs.keeping import STORE_AWAY, Patience
-from spark_integration.runs.portions import PortionInput, id_sum_after, keys_of, own_edges
+from spark_integration.runs.portions import PortionInput, check_portion, id_sum_after, keys_of, other_rows, own_edges
 from spark_integration.runs.spout import TAKEN_OVER
 from spark_integration.runs.tracking import ID, Keys, find_places
 

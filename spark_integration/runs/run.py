@@ -12,11 +12,10 @@ from redis_acker.errors import StoreLost
 from redis_acker.store.streams import Cause
 from spark_integration.runs.collected import CollectedMessages
 from spark_integration.runs.deliveries import Deliveries
-from spark_integration.runs.failing import NotedRows, Tracking
+from spark_integration.runs.failing import NotedRows, ServerLives, Tracking
 from spark_integration.runs.gathered import GatheredDeliveries
 from spark_integration.runs.inputs import CompletedInput, HandedOverInput, RunInput
 from spark_integration.runs.life import RunLife, RunOptions
-from spark_integration.runs.lives import ServerLives
 from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.shuffled import MessagesInRun
 from spark_integration.runs.summary import Summary

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from redis_acker.store.hashes import StoredHash
 from redis_acker.store.message_ids import MAX_ID_BYTES
 from spark_integration.runs.kept_rows import bounded, pack_rows
-from spark_integration.runs.message_columns import wide
-from spark_integration.runs.portions import field_in, keys_of
+from spark_integration.runs.portions import field_in, keys_of, wide
 from spark_integration.runs.tracking import COLUMN, Keys, Places, find_places
 
 NO_ID = "it has no message id"

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame
 
 from redis_acker import Acker, Anchors
 from spark_integration.frames import checks
-from spark_integration.frames.frame import TrackedFrame, track
+from spark_integration.frames.frame import TrackedFrame
+from spark_integration.frames.track import track
 from spark_integration.runs.deliveries import Received
 from spark_integration.runs.keeping import Keeper
 from spark_integration.runs.summary import Summary

@@ -20,7 +20,8 @@ from redis_acker.retries.policy import RetryPolicy
 from redis_acker.store.message_ids import MessageId
 from spark_integration.errors import JobFailed
 from spark_integration.frames import checks
-from spark_integration.frames.frame import TrackedFrame, track
+from spark_integration.frames.frame import TrackedFrame
+from spark_integration.frames.track import track
 from spark_integration.runs.arrivals import Arrivals, Counting
 from spark_integration.runs.held import Held
 from spark_integration.runs.kept_rows import unpack_rows

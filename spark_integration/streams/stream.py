@@ -15,8 +15,9 @@ from redis_acker.retries.policy import RetryPolicy
 from spark_integration.errors import BadFrame
 from spark_integration.frames import checks
 from spark_integration.frames.ending import sink_of
-from spark_integration.frames.frame import TrackedFrame, track
+from spark_integration.frames.frame import TrackedFrame
 from spark_integration.frames.repeatable import is_repeatable_stream
+from spark_integration.frames.track import track
 from spark_integration.runs.summary import Summary
 from spark_integration.streams.anchored import AnchoredPlan
 from spark_integration.streams.progress import OnProgress

@@ -19,7 +19,7 @@ from redis_acker.store.progress import RunProgress
 from redis_acker.store.run_records import RunAbout, field_of
 from redis_acker.store.streams import Cause
 from spark_integration.errors import OtherRows
-from spark_integration.runs import books
+from spark_integration.runs import books, portions
 from spark_integration.workers import StoreAddress
 from tests.chaos.harness.journal import Journal, as_runs, from_runs, longest_gap_s, read
 from tests.chaos.harness.planted import begin
@@ -57,7 +57,7 @@ def work(url: str, namespace: str, folder: Path, seed: int, bug: str) -> None:
     begin(folder, bug)
     rng, journal = random.Random(seed + os.getpid()), Journal(folder / "told")
     rows = int((folder / "count").read_text())
-    books.FIRST_ROWS, books.PORTION_S = rng.choice(FIRST_PORTIONS), rng.choice(PORTIONS_S)
+    portions.FIRST_ROWS, portions.PORTION_S = rng.choice(FIRST_PORTIONS), rng.choice(PORTIONS_S)
     with open_acker(url, namespace) as opened:
         address = StoreAddress.of(opened)
         _note_inits(address.acker(), journal)

@@ -14,7 +14,7 @@ from redis_acker.store.rotator import RotatorThread
 from spark_integration.errors import SinkHangs
 from spark_integration.frames import sinks
 from spark_integration.frames.sinks import Sink
-from spark_integration.runs import books
+from spark_integration.runs import portions
 from spark_integration.runs.keeping import Keeper
 from tests.spark.frames.tasks import Died, MakeRun, Run, batches_of
 from tests.waiting import wait_until
@@ -101,8 +101,8 @@ def test_portions_shrink_with_the_speed_of_the_sink(run: Run, monkeypatch: pytes
 
     run.attempt(sink=lambda run: Sink("slow", slow, timeout_s=1e6))(batches_of(100)).done()
 
-    assert sizes == [books.FIRST_ROWS, *[10] * 6, 8]
-    assert books.PORTION_S / 0.1 == 10
+    assert sizes == [portions.FIRST_ROWS, *[10] * 6, 8]
+    assert portions.PORTION_S / 0.1 == 10
 
 
 def test_a_sink_that_takes_longer_than_a_portion_should_gets_rows_one_by_one(
@@ -118,7 +118,7 @@ def test_a_sink_that_takes_longer_than_a_portion_should_gets_rows_one_by_one(
 
     run.attempt(sink=lambda run: Sink("slow", slow, timeout_s=1e6))(batches_of(40)).done()
 
-    assert sizes == [books.FIRST_ROWS, *[1] * 8]
+    assert sizes == [portions.FIRST_ROWS, *[1] * 8]
 
 
 def test_an_attempt_cuts_as_the_one_before(run: Run) -> None:
@@ -134,7 +134,7 @@ def test_an_attempt_cuts_as_the_one_before(run: Run) -> None:
         batches_of(100)
     ).done()
 
-    assert sizes[0] == books.FIRST_ROWS
+    assert sizes[0] == portions.FIRST_ROWS
     assert sum(sizes) == 100
 
 

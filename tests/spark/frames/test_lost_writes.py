@@ -17,7 +17,7 @@ from redis_acker.retries.book import RetryBook
 from redis_acker.store.streams import Cause
 from spark_integration import TrackedFrame, track
 from spark_integration.runs import watch
-from spark_integration.runs.lives import ServerLives
+from spark_integration.runs.failing import ServerLives
 from tests.backends import Keeper
 from tests.sentinels import SERVICE, start_sentinel
 from tests.servers import HOST, Server, start_server
