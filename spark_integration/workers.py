@@ -21,7 +21,8 @@ from pyspark.sql.types import StructType
 
 from redis_acker import Acker
 from redis_acker.errors import AckerError
-from spark_integration.errors import NEEDED_BY_WORKERS, StoreOutOfReach, wrong_python
+from redis_acker.version import VERSION
+from spark_integration.errors import NEEDED_BY_WORKERS, OtherVersion, StoreOutOfReach, wrong_python
 
 _PROBE = """
 import importlib.util, sys
@@ -37,13 +38,35 @@ _open_ackers: dict[tuple[int, bytes], Acker] = {}
 def map_in_workers(frame: DataFrame, step: Callable[[Any], Any], schema: str | StructType, *, name: str) -> DataFrame:
     """Runs a step over the frame's Arrow batches. Spark shows it under its name."""
     check_python(frame.sparkSession)
+    mapped: DataFrame = frame.mapInArrow(for_workers(step, name=name), schema)
+    return mapped
+
+
+def for_workers(step: Callable[[Any], Any], *, name: str) -> Callable[[Any], Any]:
+    """A function for mapInArrow that calls a step in workers that have the version of the driver. Others raise
+    OtherVersion."""
+    sent = _SameVersion(), step  # in this order: a worker with another version may not know the classes of the step
 
     def call(batches: Any) -> Any:
-        return step(batches)
+        return sent[1](batches)
 
     call.__name__ = name
-    mapped: DataFrame = frame.mapInArrow(call, schema)
-    return mapped
+    return call
+
+
+class _SameVersion:
+    """Raises OtherVersion when it is unpickled, unless the worker has the version of the driver."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return check_version, (VERSION,)
+
+
+def check_version(of_driver: str) -> None:
+    if of_driver != VERSION:
+        raise OtherVersion(
+            f"The driver has redis-acker {of_driver}, but a Spark worker has {VERSION}: ship the driver's version to "
+            "the workers, with --py-files, in an archive, or in the image of the executors."
+        )
 
 
 def is_connect(spark: SparkSession) -> bool:

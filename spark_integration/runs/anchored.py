@@ -17,8 +17,7 @@ from redis_acker import Acker
 from redis_acker.errors import StoreLost
 from redis_acker.store.ids import U64Array
 from redis_acker.store.packed import TRACE_BYTES
-from redis_acker.version import VERSION
-from spark_integration.runs.books import FailedPlaces, check_version
+from spark_integration.runs.books import FailedPlaces
 from spark_integration.runs.deliveries import Deliveries, Leaving, Received
 from spark_integration.runs.failing import NotedRows
 from spark_integration.runs.keeping import STORE_AWAY, Keeper, Patience, collecting_rarely
@@ -70,14 +69,12 @@ class AnchoredBooks:
     job: int
     """Its number, of which edges are made."""
     hands_over: bool
-    version: str = VERSION
 
 
 class AnchoredTask:
     """One attempt at one partition."""
 
     def __init__(self, books: AnchoredBooks, work: Work) -> None:
-        check_version(books.version)
         self._books, self._work = books, work
         self._acker: Acker = books.store.acker()
         self._counts = Counts()

@@ -20,8 +20,7 @@ from redis_acker.store.ids import U64Array
 from redis_acker.store.progress import RunProgress
 from redis_acker.store.run_records import BEGUN, PENDING, SUNK, DoneKeys, Place, Portion, field_of
 from redis_acker.store.streams import Cause
-from redis_acker.version import VERSION
-from spark_integration.errors import BadFrame, OtherRows, OtherVersion
+from spark_integration.errors import BadFrame, OtherRows
 from spark_integration.runs.done_keys import DoneBefore
 from spark_integration.runs.keeping import STORE_AWAY, Keeper, Patience, collecting_rarely
 from spark_integration.runs.kept_rows import bounded, pack_rows, put_rows
@@ -80,10 +79,6 @@ class Books:
     """Whether all completions say which messages they are of."""
     trace: bytes = b""
     """The context of the run's span, which the first rows carry on that leave for another application; empty: none."""
-    version: str = VERSION
-
-    def check_version(self) -> None:
-        check_version(self.version)
 
     def attempts_of(self, keys: Keys) -> tuple[int | list[int], bool]:
         """The attempt that each message is at, and whether any has failed or died before."""
@@ -118,20 +113,11 @@ class Books:
         )
 
 
-def check_version(of_driver: str) -> None:
-    if of_driver != VERSION:
-        raise OtherVersion(
-            f"The driver has redis-acker {of_driver}, but a Spark worker has {VERSION}: ship the driver's version to "
-            "the workers (a wheel, --py-files or an archive)."
-        )
-
-
 class TaskBooks:
     """The books of one task: of one attempt at one partition."""
 
     def __init__(self, books: Books, partition: int, work: Callable[[pa.RecordBatch], FailedPlaces]) -> None:
         """work: takes the rows of a portion through everything, and returns those that failed."""
-        books.check_version()
         self._books, self._partition, self._work = books, partition, work
         self._acker: Acker = books.store.acker()
         self._progress = RunProgress(self._acker, books.spout, books.run, part=books.part)

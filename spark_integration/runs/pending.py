@@ -47,7 +47,6 @@ class PendingTask:
     a place in the rows decides where its portion ends, so an input that was cut short does no harm."""
 
     def __init__(self, books: Books, partition: int) -> None:
-        books.check_version()
         self._books, self._partition = books, partition
         self._acker: Acker = books.store.acker()
         self._progress = RunProgress(self._acker, books.spout, books.run, part=books.part)

@@ -13,7 +13,6 @@ from redis_acker.errors import BadInput, BadTopology
 from redis_acker.store.acker import Acker
 from redis_acker.topology.routing import TupleQueue
 from redis_acker.topology.topology import ComponentSpec, Topology
-from redis_acker.version import VERSION
 from spark_integration.topologies.wire import DRIVER, Row, pickle_by_value
 from spark_integration.workers import StoreAddress
 
@@ -36,7 +35,6 @@ class Plan:
     """Bolts that work side by side. Each level gets what those before it emit."""
     store: StoreAddress | None
     """None if tracking is off."""
-    version: str = VERSION
 
     @cached_property
     def tasks_of(self) -> dict[str, list[int]]:

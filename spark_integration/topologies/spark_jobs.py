@@ -12,7 +12,7 @@ from spark_integration.topologies.micro_batch import MicroBatch
 from spark_integration.topologies.plan import Plan
 from spark_integration.topologies.task import Level, level_step, load_step
 from spark_integration.topologies.wire import RESULT, SCHEMA, Row, from_arrow, to_arrow
-from spark_integration.workers import check_python
+from spark_integration.workers import check_python, for_workers
 
 _NUMBERS_PER_PARTITION = 20
 """How many numbers are hashed to find one for each partition. The odds that none is found are one in 485 million."""
@@ -35,7 +35,9 @@ class Jobs:
         check_python(self._spark)
         try:
             frame = self._spark.createDataFrame(pa.Table.from_batches([to_arrow([Row(0, RESULT, b"")])]))
-            rows = from_arrow(frame.mapInArrow(load_step(self._plan, store=store), SCHEMA).toArrow())
+            rows = from_arrow(
+                frame.mapInArrow(for_workers(load_step(self._plan, store=store), name="load"), SCHEMA).toArrow()
+            )
         except Exception as error:
             if not isinstance(known := error_of(error, ""), JobFailed):
                 raise known from error
@@ -64,7 +66,9 @@ class Jobs:
                 frame = frame.repartition(1)
             elif number:
                 frame = by_part(frame, self._plan.partitions_at(number))
-            frame = frame.mapInArrow(level_step(Level(self._plan, number, batch.number, is_careful, self.most)), SCHEMA)
+            step = level_step(Level(self._plan, number, batch.number, is_careful, self.most))
+            # Spark's UI shows the name.
+            frame = frame.mapInArrow(for_workers(step, name="_and_".join(self._plan.levels[number])), SCHEMA)
         return frame
 
 

@@ -21,8 +21,6 @@ from redis_acker.errors import text_of, traceback_of
 from redis_acker.store.acker import Acker
 from redis_acker.store.ids import Token
 from redis_acker.store.packed import split_anchors, unpack_anchors
-from redis_acker.version import VERSION
-from spark_integration.errors import OtherVersion
 from spark_integration.topologies.acks import TaskAcks, when_it_is_there
 from spark_integration.topologies.emission import Emission, ExecutorRouter, Outbox
 from spark_integration.topologies.hands import LOOKS_PER_TIMEOUT, Hands, watched
@@ -78,7 +76,6 @@ def level_step(level: Level) -> ArrowFunction:
                 if found:
                     yield to_arrow(found)
 
-    step.__name__ = "_and_".join(plan.levels[level.number])  # Spark's UI shows it
     return step
 
 
@@ -88,11 +85,6 @@ def load_step(plan: Plan, *, store: bool) -> ArrowFunction:
 
     def load_bolts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
-            if plan.version != VERSION:
-                raise OtherVersion(
-                    f"The driver has redis-acker {plan.version}, but a Spark worker has {VERSION}: ship the driver's "
-                    "version to the workers (a wheel, --py-files or an archive)."
-                )
             if plan.store and store:
                 plan.store.acker()
             for name, pickled in plan.bolts.items():

@@ -4,6 +4,8 @@ With pytest-xdist each worker process has its own session; the tests on the clus
 (--dist loadgroup).
 """
 
+import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import redis_acker
+import spark_integration
 from tests.spark.cluster import HOSTS, SMALL, StandaloneCluster, require_java
 from tests.spark.pythons import Start, bare_python, script
 
@@ -85,3 +89,16 @@ def bare(tmp_path: Path) -> Path:
 def another_version(tmp_path: Path) -> Path:
     """This Python, under a script that changes the version it says it is."""
     return script(tmp_path / "python", f"'{sys.executable}' \"$@\" | sed '1s/.*/3.99/'")
+
+
+@pytest.fixture
+def another_package(tmp_path: Path, start: Start) -> str:
+    """Workers have a version of this package in which the classes of what they are sent have other names."""
+    for package in (redis_acker, spark_integration):
+        [folder] = package.__path__
+        shutil.copytree(folder, tmp_path / package.__name__, ignore=shutil.ignore_patterns("__pycache__"))
+    for module in (tmp_path / "spark_integration").rglob("*.py"):
+        module.write_text(re.sub(r"\b(FusedSink|MakePending|Plan)\b", r"Old\1", module.read_text()))
+    (tmp_path / "redis_acker" / "version.py").write_text('VERSION = "0.0.9"\n')
+    start(script(tmp_path / "python", f"cd '{tmp_path}' && exec '{sys.executable}' \"$@\""))
+    return "0.0.9"

@@ -1,4 +1,5 @@
-"""Workers that start a Python which cannot run steps get one clear sentence, and no root was ever initialised."""
+"""Workers whose Python, or whose version of this package, cannot run steps get one clear sentence, and no root was ever
+initialised."""
 
 import re
 import sys
@@ -9,7 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from redis_acker import Acker
-from spark_integration import TrackedFrame, WrongPython, track, workers
+from redis_acker.version import VERSION
+from spark_integration import OtherVersion, TrackedFrame, WrongPython, track, workers
 from spark_integration.frames import repeatable
 from tests.spark.frames.books import books
 from tests.spark.frames.conftest import MakeFrame
@@ -118,4 +120,17 @@ def test_workers_that_compute_the_frame_itself_say_so(
         track(numbers(3), acker=acker, spout="numbers", message_id="id")
     with pytest.raises(WrongPython, match=says):
         sink(tracked(3))
+    assert books(acker) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("shuffles", [False, True])
+def test_workers_with_another_version_of_this_package_say_so(
+    native: TrackedFrame, acker: Acker, another_package: str, shuffles: bool
+) -> None:
+    frame = native.repartition(2) if shuffles else native
+
+    with pytest.raises(OtherVersion) as error:
+        sink(frame.map(copy, SCHEMA))
+    says = f"The driver has redis-acker {VERSION}, but a Spark worker has {another_package}: ship the driver's version "
+    assert str(error.value).startswith(says)
     assert books(acker) == (0, 0, 0, 0)

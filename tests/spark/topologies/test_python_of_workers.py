@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_integration import WrongPython
+from redis_acker.version import VERSION
+from spark_integration import OtherVersion, WrongPython
 from spark_integration.topologies import spark_jobs
 from tests.spark.pythons import DRIVER, LACKING, REMEDY, Start, script
 from tests.spark.topologies.conftest import Bench
@@ -70,3 +71,11 @@ def test_workers_without_this_package_say_so(bench: Bench, start: Start, bare: P
     start(bare)
 
     refused(bench, re.escape(DRIVER) + LACKING)
+
+
+def test_workers_with_another_version_of_this_package_say_so(bench: Bench, another_package: str) -> None:
+    says = re.escape(f"The driver has redis-acker {VERSION}, but a Spark worker has {another_package}: ")
+
+    with pytest.raises(OtherVersion, match=says), bench.runner(chain([1], Relay())):
+        pass
+    assert bench.acker.stats().spouts == []
