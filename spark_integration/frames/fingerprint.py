@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_integration.frames.repeatable import FILES, keeps_order
 from spark_integration.runs.booked import InputFingerprint
@@ -21,11 +22,18 @@ _SPLITTING = (
 )
 """Settings that decide how Spark splits files into partitions."""
 
-_KNOWN_LEAVES = {"LogicalRelation", "Range", "OneRowRelation"}
+_KNOWN_LEAVES = {"Range", "OneRowRelation"}
+"""Beside files."""
+
+_MOST_FIELDS = "spark.sql.debug.maxToStringFields"
+"""Of a plan or an expression, that its text has; Spark leaves out the others."""
 
 _COUNTED = {"Parquet", "ORC"}
 
 _FILE = re.compile(r"path=(.*?);.*?length=(\d+);.*?modification_time=(\d+);")
+
+_one_at_a_time = threading.Lock()
+"""Whoever has it may change how Spark writes plans."""
 
 
 def input_fingerprint(frame: DataFrame) -> InputFingerprint:
@@ -36,14 +44,12 @@ def input_fingerprint(frame: DataFrame) -> InputFingerprint:
     if not keeps_order(frame):
         return InputFingerprint("", "after a shuffle its rows are in different partitions every time", 0)
     plan = frame._jdf.queryExecution().analyzed()
-    leaves = _leaves(plan)
-    if not {_name(leaf) for leaf in leaves} <= _KNOWN_LEAVES:
+    plans = [plan, *_items(plan.subqueriesAll())]
+    leaves = [leaf for one in plans for leaf in _items(one.collectLeaves())]
+    if not all(map(_is_known, leaves)):
         return InputFingerprint("", "its input is not files, so there is no way to know whether it is the same", 0)
     partitions = int(frame._jdf.queryExecution().toRdd().getNumPartitions())
-    content = [
-        plan.canonicalized().toString(),
-        *(_files(leaf) if _name(leaf) == "LogicalRelation" else leaf.canonicalized().toString() for leaf in leaves),
-    ]
+    content = [frame.schema.json(), *_texts(plans, spark), *map(_source, leaves)]
     layout = [
         *(f"{name}={spark.conf.get(name, None)}" for name in _SPLITTING),
         str(spark.sparkContext.defaultParallelism),
@@ -68,7 +74,7 @@ def known_count(frame: DataFrame) -> int | None:
     plan = _below_projections(frame)
     if _name(plan) == "Range":
         return int(str(plan.numElements()))
-    if _name(plan) != "LogicalRelation" or plan.relation().getClass().getSimpleName() != FILES:
+    if not _is_files(plan):
         return None
     return frame.count() if plan.relation().fileFormat().toString() in _COUNTED else None
 
@@ -80,18 +86,38 @@ def _below_projections(frame: DataFrame) -> Any:
     return plan
 
 
-def _leaves(plan: Any) -> list[Any]:
-    leaves = plan.collectLeaves()
-    return [leaves.apply(i) for i in range(leaves.size())]
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(i) for i in range(sequence.size())]
+
+
+def _texts(plans: list[Any], spark: SparkSession) -> list[str]:
+    """Of plans, in full. Names of columns are not in them, and files are only by their format."""
+    with _one_at_a_time:
+        before = spark.conf.get(_MOST_FIELDS)
+        spark.conf.set(_MOST_FIELDS, 2**31 - 1)
+        try:
+            return [str(plan.canonicalized().toString()) for plan in plans]
+        finally:
+            spark.conf.set(_MOST_FIELDS, str(before))
 
 
 def _name(plan: Any) -> str:
     return str(plan.getClass().getSimpleName())
 
 
-def _files(leaf: Any) -> str:
-    """Path, length and modification time of each file."""
+def _is_files(leaf: Any) -> bool:
+    return _name(leaf) == "LogicalRelation" and bool(_name(leaf.relation()) == FILES)
+
+
+def _is_known(leaf: Any) -> bool:
+    return _name(leaf) in _KNOWN_LEAVES or _is_files(leaf)
+
+
+def _source(leaf: Any) -> str:
+    """What a leaf of a plan reads. Of files: the path, length and modification time of each, and how they are read."""
+    if not _is_files(leaf):
+        return str(leaf.canonicalized().toString())
     relation = leaf.relation()
-    if relation.getClass().getSimpleName() != FILES:
-        return ""
-    return "\n".join(sorted(map(str, _FILE.findall(relation.location().allFiles().mkString("\n")))))
+    files = sorted(map(str, _FILE.findall(relation.location().allFiles().mkString("\n"))))
+    options = sorted(str(relation.options().mkString("\n")).splitlines())
+    return "\n".join([leaf.schema().json(), *options, *files])

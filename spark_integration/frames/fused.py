@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from spark_integration.frames.fingerprint import input_fingerprint, is_only_projected, known_count
 from spark_integration.frames.job import InputNode, PlanNode
@@ -103,8 +103,14 @@ def _code(function: Any) -> str:
     code = getattr(function, "__code__", function)
     if not isinstance(code, CodeType):
         return type(function).__name__
-    inner = [_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
-    return f"{code.co_code!r} {code.co_names} {inner}"
+    return f"{code.co_code!r} {code.co_names} {[_constant(one) for one in code.co_consts]}"
+
+
+def _constant(value: Any) -> str:
+    if isinstance(value, CodeType):
+        return _code(value)
+    # The order of a set is another in every process.
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
 
 
 def run_fused(messages: MessageFrame, plan: FusedPlan, options: RunOptions, sink: Sink) -> Summary:
@@ -147,13 +153,29 @@ def _run_held(messages: MessageFrame, plan: FusedPlan, options: RunOptions, held
 
 
 def _pass(frame: DataFrame, worker: FusedSink) -> int:
-    """Runs the job over a frame, whose rows come in the same order however often a part of it is read."""
-    if not keeps_order(frame):
-        is_struct = isinstance(frame.schema[COLUMN].dataType, StructType)
-        frame = frame.sortWithinPartitions(f"{COLUMN}.key" if is_struct else COLUMN)
-    counts = map_in_workers(frame, worker, COUNT_SCHEMA, name=worker.sink.name)
+    """Runs the job over a frame."""
+    counts = map_in_workers(in_order(frame), worker, COUNT_SCHEMA, name=worker.sink.name)
     [[rows]] = counts.agg(F.sum("rows")).collect()
     return rows or 0
+
+
+def in_order(frame: DataFrame) -> DataFrame:
+    """The frame, with rows in the same order however often a part of it is read: what the store knows of a partition is
+    how many of its rows are done, and that their keys are the same. Rows with the same key are sorted by all else."""
+    if keeps_order(frame):
+        return frame
+    key = f"{COLUMN}.key" if isinstance(frame.schema[COLUMN].dataType, StructType) else COLUMN
+    rest = [F.col(f"`{one.name}`") for one in frame.schema if one.name != COLUMN and _has_hash(one.dataType)]
+    return frame.sortWithinPartitions(key, *([F.xxhash64(*rest)] if rest else []))
+
+
+def _has_hash(kind: DataType) -> bool:
+    """Whether Spark can hash values of a type."""
+    if isinstance(kind, ArrayType):
+        return _has_hash(kind.elementType)
+    if isinstance(kind, StructType):
+        return all(_has_hash(one.dataType) for one in kind)
+    return not isinstance(kind, (MapType, VariantType))
 
 
 @dataclass(frozen=True)
