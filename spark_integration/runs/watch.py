@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import SparkSession
 
 from redis_acker import Acker
-from redis_acker.errors import AckerError, ServerUnavailable
+from redis_acker.errors import AckerError
 from spark_integration.errors import TooManyFailures
 from spark_integration.runs.inputs import Watched
+from spark_integration.runs.keeping import STORE_AWAY
 from spark_integration.workers import cancel_jobs, is_connect
 
 _LOOK_EVERY_S = 0.5
@@ -80,8 +81,8 @@ class Watch:
                     for one in self._inputs:
                         one.extend()
                 self._look()
-            except ServerUnavailable as error:
-                log.warning("A run cannot reach the store, and keeps trying: %s", error)
+            except STORE_AWAY as error:
+                log.warning("A run waits for the store: %s", error)
             except AckerError as error:
                 self._error = error
                 cancel_jobs(self._spark, self._tag)

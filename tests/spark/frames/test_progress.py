@@ -8,10 +8,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from redis_acker import Acker
+from redis_acker.errors import MemoryFull
 from spark_integration import track
 from spark_integration.frames.fingerprint import known_count
 from spark_integration.runs import watch
-from spark_integration.runs.watch import progress_line
+from spark_integration.runs.watch import Watch, progress_line
+from tests.waiting import wait_until
 
 
 def test_the_line_has_a_bar_the_rate_and_the_time_left() -> None:
@@ -64,3 +66,32 @@ def test_the_bar_of_a_job_whose_messages_are_counted(
     shares = re.findall(r"\] (\d+)%, (\d+) completed, 0 failed, ", capsys.readouterr().err)
     assert all(share == completed for share, completed in shares)
     assert {"0", "100"} <= {share for share, _ in shares}
+
+
+class Unreadable:
+    """A run whose failures cannot be noted, because the store has no memory for them."""
+
+    name = "numbers"
+    looks = 0
+
+    def renew_lease(self) -> None:
+        pass
+
+    def extend(self) -> None:
+        pass
+
+    def counts(self) -> tuple[int, int]:
+        self.looks += 1
+        raise MemoryFull("no memory is left")
+
+
+def test_a_full_store_does_not_end_a_job(spark: SparkSession, acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers wait for it too."""
+    monkeypatch.setattr(watch, "_LOOK_EVERY_S", 0.01)
+    run = Unreadable()
+    watched = Watch(spark, acker, [run], tag="job", max_failures=None, progress=False, total=lambda: (0, None))
+    watched.start()
+    wait_until(lambda: run.looks > 2)
+    watched.stop()
+
+    watched.check()
