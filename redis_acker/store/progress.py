@@ -23,6 +23,7 @@ from redis_acker.store.acker import Acker
 from redis_acker.store.ids import U64Array, make_roots
 from redis_acker.store.run_records import (
     FORMAT,
+    SUNK,
     DoneKeys,
     PartitionProgress,
     Place,
@@ -78,10 +79,11 @@ class RunProgress:
         """The portions of a job with a shuffle, by partition and place."""
         return [one for one in self._read()[1] if len(one.place) == 3]
 
-    def pending(self) -> Iterator[tuple[int, int]]:
-        """First block sequence and rows of all roots that are pending, or may be."""
+    def pending(self, *, but_sunk: bool = False) -> Iterator[tuple[int, int]]:
+        """First block sequence and rows of all roots that are pending, or may be. but_sunk: without those whose sink
+        has returned, which may be acked yet."""
         for one in self._read()[1]:
-            if one.rows:
+            if one.rows and not (but_sunk and one.stage == SUNK):
                 yield one.first, one.rows
             if one.left_rows:
                 yield one.left_first, one.left_rows

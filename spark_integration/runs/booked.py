@@ -83,8 +83,8 @@ class BookedRun(RunLife):
             self._start()  # as nearly always: a micro-batch that nobody has begun
             self._has_begun = True
             return
-        waiting = [(one.first, one.rows) for one in self._progress.held()]
-        failed = self._spout.note_failures(waiting=waiting)
+        # What a run that died had in work may have timed out since: that is no attempt.
+        failed = self._spout.note_failures(waiting=self._progress.pending(but_sunk=True))
         self._tally.read()
         roots = {one.root for one in (*failed, *self._tally.failures.values()) if one.reason == "timeout"}
         self._tally.reset()
@@ -132,10 +132,10 @@ class BookedRun(RunLife):
         """That tasks came to an end proves nothing, but that they have done as many rows as the source says it has."""
         self._messages_in_all = self._count()
         ended = [one.done for one in partitions if one.place[0] == 0 and one.has_ended]
-        if 0 < about.partitions == len(ended):
+        if 0 < about.partitions == len(ended) and not self._by_keys:  # whose partitions lack what earlier runs did
             if self._messages_in_all is None:
                 self._messages_in_all = sum(ended)
-            elif self._messages_in_all == sum(ended) and not self._by_keys:
+            elif self._messages_in_all == sum(ended):
                 self.rows_done = self._messages_in_all
 
     def _start(self) -> None:
