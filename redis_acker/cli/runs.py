@@ -113,10 +113,15 @@ def show(store: Store, spout: str, everything: bool) -> None:
         count = store.out.table(PARTITION_COLUMNS, (_partition_as_row(one, view.now_ms) for one in shown_ones))
         if len(view.partitions) > count:
             store.out.note(f"{len(view.partitions) - count:,} more; --all shows them.")
-    if view.driver is None:
+    if view.driver is None and view.can_go_on:
         store.out.note(
             "Its driver is gone. The next run on the same input goes on from here; "
             "after `redis-acker runs drop` it would start from the beginning."
+        )
+    elif view.driver is None:
+        store.out.note(
+            "Its driver is gone. The next run starts from the beginning: the job had a shuffle, "
+            "or there is no way to know its input again."
         )
 
 

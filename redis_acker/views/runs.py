@@ -26,6 +26,8 @@ class RunView:
     forgotten_in_ms: int | None
     """None: never."""
     now_ms: int
+    can_go_on: bool
+    """Whether it is known what another run on the same input does not have to do again."""
 
     @property
     def age_ms(self) -> int:
@@ -73,7 +75,8 @@ class RunView:
 def read_run(acker: Acker, spout: str) -> RunView | None:
     """The run of a spout. Raises UnreadableRun if this version cannot read it, and UnknownSpout."""
     number = acker.known_spouts(spout)[spout]
-    about, partitions = RunProgress(acker, number).read()
+    progress = RunProgress(acker, number)
+    about, partitions = progress.read()
     if about is None:
         return None
     if about.format != FORMAT:
@@ -88,6 +91,7 @@ def read_run(acker: Acker, spout: str) -> RunView | None:
         acker.shards.lease_holder(number),
         left_ms if left_ms >= 0 else None,
         acker.shards.time_ms(0),
+        bool(about.input) or progress.keeps_keys,
     )
 
 

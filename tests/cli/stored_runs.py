@@ -18,11 +18,13 @@ AGE_MS = 2 * 3600 * 1000
 class StoredRun(RunProgress):
     """A run that the test drives in place of Spark."""
 
-    def __init__(self, acker: Acker, spout: str = "orders", *, partitions: int = 4, age_ms: int = AGE_MS) -> None:
+    def __init__(
+        self, acker: Acker, spout: str = "orders", *, partitions: int = 4, age_ms: int = AGE_MS, read: str = "input"
+    ) -> None:
         super().__init__(acker, acker.spout_number(spout))
         self._of = acker, spout
         self.started_ms = acker.shards.time_ms(0) - age_ms
-        self.start("run", RunAbout(spout, self.started_ms, WHERE, partitions, "input", "steps"))
+        self.start("run", RunAbout(spout, self.started_ms, WHERE, partitions, read, "steps"))
 
     def work(self, partition: int, done: int, in_work: int, *, pass_number: int = 0, failed: int = 0) -> None:
         """Does rows of a partition, of which some fail, and begins more."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redis_acker.store.progress import KEPT_FOR_MS
-from redis_acker.store.run_records import Place, field_of
+from redis_acker.store.run_records import Place, RunAbout, field_of
 from tests.cli.looking import Market
 from tests.cli.stored_runs import AGE_MS, WHERE, StoredRun
 from tests.cli.test_commands import on_terminal
@@ -128,6 +128,15 @@ def test_a_run_is_shown_with_its_partitions_and_a_bar(market: Market, run: Store
     ]
     assert [(row[-2], row[-1]) for row in rows[1:]] == [("ago", "done"), (rows[2][-2], "ago"), (rows[3][-2], "ago")]
     assert ran.stderr.startswith("Its driver is gone. The next run on the same input goes on from here;")
+
+
+def test_a_run_that_cannot_be_continued_is_not_said_to_be(market: Market) -> None:
+    """One of a job with a shuffle has no input that is known."""
+    StoredRun(market.acker, read="")
+    begins = "Its driver is gone. The next run "
+    assert market.run("runs", "show", "orders").stderr.startswith(f"{begins}starts from the beginning")
+    StoredRun(market.acker, read="").start("run", RunAbout("orders", 0, WHERE, 4, "", "steps"), keeps_keys=True)
+    assert market.run("runs", "show", "orders").stderr.startswith(f"{begins}on the same input goes on from here;")
 
 
 def test_a_run_is_shown_for_programs(market: Market, run: StoredRun) -> None:
