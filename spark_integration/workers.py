@@ -11,7 +11,8 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -30,6 +31,9 @@ print(*sys.version_info[:2], sep=".")
 print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))
 """
 _PROBE_TIMEOUT_S = 30
+
+_CORES = 4
+_SPLIT_FOR = "spark.sql.leafNodeDefaultParallelism"
 
 _open_ackers: dict[tuple[int, bytes], Acker] = {}
 """By process and store: a forked worker opens its own, and all tasks of a worker share it."""
@@ -72,6 +76,27 @@ def check_version(of_driver: str) -> None:
 def is_connect(spark: SparkSession) -> bool:
     """Whether this is a client of a Spark Connect server."""
     return not hasattr(spark, "_sc")
+
+
+def cores_for(frame: DataFrame) -> int:
+    """How many cores Spark has at this moment; over Spark Connect, where nobody says, a guess."""
+    spark = frame.sparkSession
+    return _CORES if is_connect(spark) else int(spark.sparkContext.defaultParallelism)
+
+
+@contextmanager
+def split_for(frame: DataFrame, cores: int) -> Iterator[None]:
+    """Inside it, files and other inputs are split into partitions as for so many cores, however many there are by now:
+    executors come and go. Not over Spark Connect."""
+    spark = frame.sparkSession
+    if is_connect(spark) or spark.conf.get(_SPLIT_FOR, None) is not None:
+        yield
+        return
+    spark.conf.set(_SPLIT_FOR, cores)
+    try:
+        yield
+    finally:
+        spark.conf.unset(_SPLIT_FOR)
 
 
 def tag_jobs(spark: SparkSession, tag: str) -> None:

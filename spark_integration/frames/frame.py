@@ -210,7 +210,7 @@ class TrackedFrame:
         may pass rows more than once: write so that this does no harm.
 
         concurrency: how many calls run at once, in threads of each worker.
-        sink_timeout_s: a call that takes longer is taken to hang, and its task fails.
+        sink_timeout_s: a call that takes longer is taken to hang, and its task fails. Not for partitions.
         anchors: hands the rows over to another application. They have a column of bytes of this name, which has to go
         with them; their messages stay pending until that application has acked every row, each within the timeout of
         the namespace. For jobs without a shuffle. Outcomes says what becomes of the messages.

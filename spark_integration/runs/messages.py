@@ -16,12 +16,9 @@ from redis_acker import Acker
 from redis_acker.store.message_ids import MessageId
 from spark_integration.runs.books import Books
 from spark_integration.runs.tracking import COLUMN, ID
-from spark_integration.workers import StoreAddress, is_connect
+from spark_integration.workers import StoreAddress
 
 _PARTITIONS_A_CORE = 4
-
-_CORES = 4
-"""Over Spark Connect, where nobody says how many there are."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +56,20 @@ class MessageFrame:
             return self.frame.withColumn(COLUMN, F.struct(self._key().alias("key"), *rest))
         return self.with_keys().withColumn(COLUMN, F.struct(F.col(COLUMN).alias("key"), *rest))
 
-    def keys_and_ids(self) -> DataFrame:
-        """Nothing but keys and ids: in the same partitions and the same order however often it is read."""
+    def keys_and_ids(self, cores: int) -> DataFrame:
+        """Nothing but keys and ids: in the same partitions and the same order however often it is read, if inputs are
+        split for as many cores (workers.split_for)."""
         # Two plain columns: Spark hands a struct to workers more slowly.
         frame = self.with_keys().select(COLUMN, F.col(f"`{self.message_id}`").alias(ID))
         if self.keeps_order and self.only is None:
             return frame
         # By the number given, so that Spark does not put partitions together in another way the next time.
-        key, spark = F.col(COLUMN), frame.sparkSession
-        cores = _CORES if is_connect(spark) else spark.sparkContext.defaultParallelism
+        key = F.col(COLUMN)
         return frame.repartition(_PARTITIONS_A_CORE * cores, key).sortWithinPartitions(key, ID)
 
-    def ids(self) -> DataFrame:
+    def ids(self, cores: int) -> DataFrame:
         """The ids alone, in the same partitions and the same order: half as much for Spark to hand to workers."""
-        return self.keys_and_ids().select(ID)
+        return self.keys_and_ids(cores).select(ID)
 
     def with_only(self, ids: Iterable[MessageId]) -> MessageFrame:
         """Some of the messages, for a replay."""

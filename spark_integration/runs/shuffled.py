@@ -28,7 +28,7 @@ from spark_integration.runs.spout import RUN, TAKEN_OVER, RunSpout
 from spark_integration.runs.summary import Summary
 from spark_integration.runs.tally import Tally
 from spark_integration.runs.tracking import Keys
-from spark_integration.workers import map_in_workers
+from spark_integration.workers import cores_for, map_in_workers, split_for
 
 _THREADS = 2
 _ACKED_AT_ONCE = 16
@@ -47,6 +47,8 @@ class MessagesInRun:
         self._progress = held.progress if held else RunProgress(acker, self._spout.number)
         self._tally = held.tally if held else Tally(acker, messages.spout, self._spout)
         self._told: dict[str, Any] = {"part": held.progress.part, "tells_ids": held.tells_ids} if held else {}
+        self._cores = 0
+        """For which its partitions are made, each time that they are read."""
         self._portions: list[PartitionProgress] = []
         self._failed = np.zeros(0, dtype=np.uint64)
         """Roots that have failed, ascending."""
@@ -126,8 +128,10 @@ class MessagesInRun:
             known=self._spout.known_before(),
             **self._told,
         )
-        frame = self._messages.keys_and_ids() if len(books.known_keys) else self._messages.ids()
-        told = map_in_workers(frame, MakePending(books), ROWS_SCHEMA, name="pending").collect()
+        read = self._messages.keys_and_ids if len(books.known_keys) else self._messages.ids
+        self._cores = cores_for(self._messages.frame)
+        with split_for(self._messages.frame, self._cores):
+            told = map_in_workers(read(self._cores), MakePending(books), ROWS_SCHEMA, name="pending").collect()
         # First: an attempt that Spark has forgotten may still run, and must not change what is read here.
         self._progress.rename(self._run)
         self._portions = self._in_use(self._progress.held(), {row.partition: row.rows for row in told})
@@ -162,7 +166,9 @@ class MessagesInRun:
         """Fails the messages behind some keys. Returns the keys that are those of messages here."""
         keys = np.unique(np.concatenate([*failed.values()]))
         finder = FindRoots(self._spout.number, self._acker.settings.block_size, tuple(self._portions), keys)
-        table = map_in_workers(self._messages.keys_and_ids(), finder, ROOTS_SCHEMA, name="find").toArrow()
+        with split_for(self._messages.frame, self._cores):
+            rows = self._messages.keys_and_ids(self._cores)
+            table = map_in_workers(rows, finder, ROOTS_SCHEMA, name="find").toArrow()
         found, roots = table.column("key").to_numpy(), table.column("root").to_numpy().view(np.uint64)
         self._failed = np.union1d(self._failed, roots)
         for cause, some in failed.items():

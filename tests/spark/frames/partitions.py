@@ -4,7 +4,7 @@ against a real store."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -48,10 +48,10 @@ class Frame(MessageFrame):
         super().__init__(None, SPOUT, "id")  # type: ignore[arg-type]
         object.__setattr__(self, "partitions", partitions)
 
-    def keys_and_ids(self) -> Any:
+    def keys_and_ids(self, cores: int) -> Any:
         return self.partitions  # type: ignore[attr-defined]
 
-    def ids(self) -> Any:
+    def ids(self, cores: int) -> Any:
         return self.partitions  # type: ignore[attr-defined]
 
     def keys_of(self, ids: Iterable[MessageId]) -> dict[int, MessageId]:
@@ -118,6 +118,8 @@ def tasks_here(open_acker: Callable[[], Acker]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shuffled, "map_in_workers", map_in_workers)
+        patch.setattr(shuffled, "cores_for", lambda frame: 1)
+        patch.setattr(shuffled, "split_for", lambda frame, cores: nullcontext())
         patch.setattr(pending, "_partition", lambda: partition[0])
         patch.setattr(pending, "PORTION_ROWS", PORTION_ROWS)
         patch.setattr(StoreAddress, "acker", lambda address: open_acker())
