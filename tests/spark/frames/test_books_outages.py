@@ -12,7 +12,7 @@ from tests.backends import Keeper, Servers
 from tests.clock import Clock
 from tests.proxy import CuttingProxy
 from tests.servers import Server, start_server
-from tests.spark.frames.tasks import Attempt, Died, MakeRun, Run, batches_of, expire
+from tests.spark.frames.tasks import Attempt, Died, MakeRun, Refused, Run, batches_of, expire
 from tests.waiting import wait_until
 
 COUNTS = 20, 20
@@ -196,6 +196,21 @@ def test_a_lost_init_of_a_slow_sink_is_sent_again(make_run: MakeRun) -> None:
 
     assert run.outcomes() == (dict.fromkeys(ROWS, 1), {})
     run.check_roots()
+
+
+def test_a_message_is_not_complete_though_its_failure_was_lost(make_run: MakeRun) -> None:
+    """It times out instead."""
+    run = make_run()
+
+    def refuse() -> None:
+        raise Refused
+
+    one = run.attempt(act=at_row(5, refuse))
+    one.acker.fail = lambda *args, **options: None  # type: ignore[assignment,method-assign]
+    one(batches_of(*COUNTS)).done()
+
+    assert run.outcomes() == (dict.fromkeys(set(ROWS) - {5}, 1), {})
+    assert run.pending() == 1
 
 
 def test_a_store_that_lost_the_last_portions_says_so(make_run: MakeRun) -> None:
