@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,6 @@ class Reading:
     """None before the first; the last one while the store is away."""
     read_s: float = 0.0
     """When the view was read, by this machine's clock since 1970."""
-    speeds: dict[str, Rates] | None = None
     latency: Latency = NO_LATENCY
     """Of all spouts, over the last minute."""
     failures: tuple[FailureGroup, ...] = ()
@@ -111,14 +110,13 @@ class Poller:
             return replace(before, number=before.number + 1, away=text, away_since_s=since_s)
         if before.away:
             log.info("The store can be read again.")
-        speeds = rates(before.view or view, view)
+        speeds = rates(before.view or view, view).values()
         self._points.append(Point(time.time(), view.pending, _sum(speeds)))
         self._latencies.append(_all(view))
         return Reading(
             before.number + 1,
             view,
             time.time(),
-            speeds,
             self._latencies[-1].since(self._latencies[0]),
             failures,
             runs,
@@ -126,13 +124,12 @@ class Poller:
         )
 
 
-def _sum(speeds: dict[str, Rates]) -> Rates:
-    found = list(speeds.values())
+def _sum(speeds: Collection[Rates]) -> Rates:
     return Rates(
-        sum(one.initialised for one in found),
-        sum(one.completed for one in found),
-        sum(one.failed for one in found),
-        sum(one.timeout for one in found),
+        sum(one.initialised for one in speeds),
+        sum(one.completed for one in speeds),
+        sum(one.failed for one in speeds),
+        sum(one.timeout for one in speeds),
     )
 
 
