@@ -33,6 +33,7 @@ from spark_integration.streams.parts import run_in_parts
 from spark_integration.streams.retries import Retries
 from spark_integration.streams.running import LOOK_EVERY_S, TrackedQuery
 from spark_integration.streams.spout import Source, StreamSpout
+from spark_integration.streams.strays import StrayRows
 from spark_integration.streams.suspects import BatchProgress, Suspects
 from spark_integration.streams.tally import StreamTally
 from spark_integration.streams.written import WHOLE, WrittenPart, WrittenParts
@@ -106,7 +107,7 @@ class MessageQuery(TrackedQuery):
         super().__init__(plan.acker, plan.spout)
         self._plan = plan
         self._spout = StreamSpout(
-            plan.acker, plan.spout, plan.retries, plan.id_in, plan.source, keeps_all_rows=plan.hands_over
+            plan.acker, plan.spout, plan.retries, plan.id_in, plan.source, hands_over=plan.hands_over
         )
         self._began_ms: int | None = None
         self._tally = StreamTally(
@@ -116,6 +117,7 @@ class MessageQuery(TrackedQuery):
         self._told = {"tells_ids": plan.source is not None, "arrivals": self._arrivals}
         self._retries = Retries(plan, self._spout, self._tally, self._told)
         self._suspects = Suspects(plan, self._spout, self._tally)
+        self._strays = StrayRows(plan.acker, self._spout, plan.id_in)
         lag = getattr(plan.source, "lag", None)
         self._switch = Switch(plan.acker, plan.spout, plan.acker.clock.time_ms, lag=lag)
 
@@ -178,7 +180,7 @@ class MessageQuery(TrackedQuery):
         begin_s, self._began_ms = time.monotonic(), self._acker.shards.time_ms(0)
         self._spout.begin_batch()
         if not self._plan.is_fused:
-            batch = self._spout.without_strays(batch, self._plan.message_id)
+            batch = self._strays.rest_of(batch, self._plan.message_id)
         batch = checks.check_frame(batch, stable_source=self._plan.stable_source)
         tracked = self._plan.tracked(batch, held)
         if not self._plan.is_fused:
@@ -189,7 +191,7 @@ class MessageQuery(TrackedQuery):
             rows = self._run_tracked(tracked, progress)
         self._tally.read()  # what has failed in a part that was written before needs its row too
         self._retries.find_rows(tracked)
-        self._spout.bury_strays()
+        self._strays.bury()
         self._spout.renew_lease()
         self._checkpoint.finish(batch_id)
         self._clean_up(held, written)

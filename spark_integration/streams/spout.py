@@ -1,39 +1,32 @@
-"""The spout of a tracked query: held over all micro-batches, with the rows of messages that wait for a retry."""
+"""The spout of a tracked query: held over all micro-batches. What has failed waits with its row, or is given up."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from redis_acker import Acker
-from redis_acker.errors import Unreadable, text_of
+from redis_acker.errors import text_of
 from redis_acker.retries.book import DeadLetter, FailedAttempt, Request, Retry, payload_of
 from redis_acker.retries.policy import RetryPolicy
-from redis_acker.store.hashes import StoredHash, json_of
-from redis_acker.store.message_ids import MAX_ID_BYTES, MessageId
+from redis_acker.store.hashes import StoredHash
+from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import RunProgress
-from redis_acker.store.quarantine import Quarantine
 from spark_integration.errors import SourceUnavailable
 from spark_integration.runs.kept_rows import bounded, pack_rows
-from spark_integration.runs.spout import RunSpout
-from spark_integration.runs.strays import LONG_ID, NO_ID, WAITS, name_of, strays_of
+from spark_integration.runs.strays import NO_ID
 from spark_integration.runs.summary import FailedMessage
-from spark_integration.runs.tally import Tally
+from spark_integration.streams.waiting import WaitingSpout
 
 COMPONENT = "track_stream"
 """What gives up messages that no step has seen."""
 
 _SHOWN_DEAD = 5
-
-_MOST_STRAYS = 10_000
-"""In one micro-batch of a job with a shuffle."""
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +39,7 @@ class Source(Protocol):
         """These messages are complete, or dead. Called at least once for each, after its final event is stored."""
 
 
-class StreamSpout(RunSpout):
+class StreamSpout(WaitingSpout):
     """Held by a query while it runs, so its runs neither take it nor give it back. A message that fails keeps its row
     in the retry book until it is complete or dead."""
 
@@ -58,23 +51,16 @@ class StreamSpout(RunSpout):
         id_in: Callable[[list[Any]], MessageId | None],
         source: Source | None,
         *,
-        keeps_all_rows: bool,
+        hands_over: bool,
     ) -> None:
-        """id_in: finds the message id in a row that was kept. keeps_all_rows: workers keep the rows of all messages,
-        since they may fail when their run is over."""
+        """id_in: finds the message id in a row that was kept. hands_over: another application completes the messages.
+        They may fail when their run is over, so workers keep the rows of all of them."""
         self.rows_name = f"stream {acker.spout_number(name)}"
         """Under which workers keep the rows of messages that fail."""
-        super().__init__(acker, name, policy, lambda: self.rows_name)
-        self._id_in, self._source, self._keeps_all_rows = id_in, source, keeps_all_rows
+        super().__init__(acker, name, policy, lambda: self.rows_name, hands_over=hands_over)
+        self._id_in, self._source = id_in, source
         self._dead_ids: set[MessageId] = set()
-        self._in_flight: set[MessageId] = set()
-        """Messages in the retry book that another application is at work on."""
-        self._of_batch: set[MessageId] | None = None
-        """While a micro-batch is in work: messages that have failed in it, or may have. If it is done again they come
-        with it, so nothing else may try them until it is finished."""
-        self._rows_before: dict[MessageId, list[Any] | None] = {}
-        """Of messages that waited when a run of the micro-batch in work began."""
-        self.failed = self.dead = self.retried = 0
+        self.failed = self.dead = 0
 
     @property
     def written_parts(self) -> StoredHash:
@@ -109,27 +95,11 @@ class StreamSpout(RunSpout):
         self.start_over(RunProgress(self._acker, self.number))
         self._of_batch = None
 
-    def begin_batch(self) -> None:
-        with self.lock:
-            self._of_batch = self._of_batch or set()
-
-    def end_batch(self, tally: Tally) -> None:
-        """The micro-batch is finished: what has failed in it may be tried again."""
-        with self.lock:
-            if self._of_batch:
-                self._in_flight |= self._pending(among=self._of_batch)
-                tally.read()  # what was complete by then, and so not pending
-            self._of_batch = None
-
     # -- final events --------------------------------------------------------------------------------------------
 
     def note_failures(self, *, waiting: Iterable[tuple[int, int]] = ()) -> list[FailedMessage]:
         with self.lock:
             return super().note_failures(waiting=waiting)
-
-    def failed_before(self) -> dict[MessageId, int]:
-        with self.lock:
-            return super().failed_before()
 
     def known_before(self) -> dict[MessageId, int]:
         with self.lock:
@@ -138,7 +108,7 @@ class StreamSpout(RunSpout):
     def completed(self, message_ids: Iterable[MessageId]) -> None:
         done = list(message_ids)
         self.forget(done)
-        if self._keeps_all_rows:
+        if self._hands_over:
             self._drop_rows(done)
         if dead := self._dead_ids.intersection(done):
             super().completed(dead)
@@ -169,9 +139,6 @@ class StreamSpout(RunSpout):
         self._drop_rows(rows)
         self.failed += len(failed)
 
-    def _retry_of(self, message_id: MessageId) -> Retry:
-        return self._retries.get(message_id, Retry())
-
     # -- giving up -----------------------------------------------------------------------------------------------
 
     def give_up(self, message_id: MessageId, error: str, payload: Any = None) -> None:
@@ -191,29 +158,6 @@ class StreamSpout(RunSpout):
             is_dead = self._is_last(attempt)
             failed = FailedMessage(message_id, self._name, 0, attempt, "failed", COMPONENT, error, is_dead)
             self._note([(failed, now_ms)])
-
-    def bury_strays(self) -> None:
-        """Makes dead letters of the rows that workers have set aside."""
-        strays = self._acker.shards.failed_rows(strays_of(self.rows_name))
-        for name, why, payload in Quarantine(self._acker.shards).readable(strays, _stray_of):
-            known = isinstance(payload, list)
-            if why == WAITS and known and self._rows_before.get(self._id_in(payload) or "") == payload:
-                continue  # the message itself, brought again: it failed just before its worker died, or was sent twice
-            self.give_up(name, why if known else f"{why}; {payload}", payload if known else None)
-        strays.delete()
-        self._rows_before = {}
-
-    def without_strays(self, frame: DataFrame, message_id: str) -> DataFrame:
-        """For jobs in which no worker sees whole rows first: the rows that can be tracked. Of the others the first are
-        made dead letters."""
-        column = F.col(f"`{message_id}`")
-        is_text = frame.schema[message_id].dataType.typeName() in ("string", "binary")
-        fits = column.isNotNull() & (F.octet_length(column) <= MAX_ID_BYTES if is_text else F.lit(True))
-        strays = frame.where(~F.coalesce(fits, F.lit(False))).limit(_MOST_STRAYS).toArrow()
-        for text, one in zip(pack_rows(strays), strays.column(message_id).to_pylist(), strict=True):
-            payload = json.loads(bounded(text))
-            self.give_up(name_of(text), NO_ID if one is None else LONG_ID, payload if type(payload) is list else None)
-        return frame.where(fits)
 
     def _letter(self, message_id: MessageId, retry: Retry, *, fatal: bool) -> DeadLetter:
         payload = retry.payload and payload_of(retry.payload)  # that of a suspect may be longer than a letter keeps
@@ -243,94 +187,7 @@ class StreamSpout(RunSpout):
                     f"raised {text_of(error)}: it will be told again."
                 ) from error
 
-    # -- what waits ----------------------------------------------------------------------------------------------
-
-    @property
-    def waiting(self) -> int:
-        """Messages that wait for their next attempt."""
-        return len(self._retries) - len(self._in_flight)
-
-    def is_waiting(self, message_id: MessageId) -> bool:
-        return message_id in self._retries and message_id not in self._in_flight
-
-    def can_be_tried(self, message_id: MessageId) -> bool:
-        return self.is_waiting(message_id) and message_id not in (self._of_batch or ())
-
-    @property
-    def to_try(self) -> int:
-        """Messages that wait for nothing but the end of their pause."""
-        with self.lock:
-            return sum(map(self.can_be_tried, self._retries))
-
-    def find_in_flight(self) -> None:
-        """Asks the store which messages another application is at work on. Final events are to be read after it."""
-        with self.lock:
-            self._in_flight = self._pending(among=self._retries)
-
-    def _pending(self, among: Iterable[MessageId]) -> set[MessageId]:
-        if not self._keeps_all_rows:
-            return set()
-        pending = {one.message_id for one in self._acker.pending(spout=self._name)}
-        return {one for one in among if one in pending}
-
-    def count_retries(self, message_ids: Iterable[MessageId]) -> None:
-        """Messages are about to be tried, some of them not for the first time."""
-        with self.lock:
-            self.retried += sum(self._retry_of(one).attempt > 0 for one in message_ids)
-
-    def begin_attempts(self, message_ids: Collection[MessageId]) -> None:
-        """Messages are tried. Those that leave for another application are not due until they have failed."""
-        if self._keeps_all_rows:
-            with self.lock:
-                self._in_flight.update(message_ids)
-
-    def forget(self, message_ids: Iterable[MessageId]) -> None:
-        ids = list(message_ids)
-        self._in_flight.difference_update(ids)
-        super().forget(ids)
-
-    def due(
-        self, now_ms: int, most: int, most_chars: int, *, without: Collection[MessageId] = ()
-    ) -> dict[MessageId, list[Any]]:
-        """The rows of messages whose pause is over: no more than so many, with about so many characters."""
-        with self.lock:
-            rested = [
-                (one.due_ms, key, one.payload)
-                for key, one in self._retries.items()
-                if key not in without and self.can_be_tried(key)
-            ]
-        found: dict[MessageId, list[Any]] = {}
-        for due_ms, message_id, payload in sorted(rested, key=lambda one: one[0]):
-            if due_ms > now_ms or len(found) >= most or most_chars <= 0:
-                break
-            if payload is not None:
-                found[message_id] = payload
-                most_chars -= len(str(payload))
-        return found
-
-    # -- what may have killed a worker ---------------------------------------------------------------------------
-
-    def note_suspects(self, suspects: Mapping[MessageId, Retry]) -> None:
-        """Notes messages of the micro-batch in work that are to be tried by themselves, once it leaves them out."""
-        with self.lock:
-            self._of_batch = {*(self._of_batch or ()), *suspects}
-            for message_id, retry in suspects.items():
-                retry.history = self._retry_of(message_id).history
-            self._book.note(suspects)
-            self._retries.update(suspects)
-
-    def try_suspects(self, message_ids: Iterable[MessageId]) -> None:
-        """The micro-batch does not have them any more."""
-        with self.lock:
-            self._of_batch = (self._of_batch or set()).difference(message_ids)
-
-    # -- what waits, and why -------------------------------------------------------------------------------------
-
-    def waiting_now(self) -> Collection[MessageId]:
-        """Messages that wait, or are being tried again, when the run of a micro-batch begins."""
-        with self.lock:
-            self._rows_before |= {message_id: retry.payload for message_id, retry in self._retries.items()}
-            return set(self._retries)
+    # -- rows of what waits, and replays that others ask for -----------------------------------------------------
 
     def without_row(self) -> list[MessageId]:
         """Messages that wait, and whose rows are not known yet."""
@@ -385,11 +242,3 @@ class StreamSpout(RunSpout):
             self._retries[own_id] = request.retry
             self._book.note({own_id: request.retry})
         self._book.accept(request, is_news=False)
-
-
-def _stray_of(name: bytes, text: bytes) -> tuple[str, str, Any]:
-    """The name of a row that cannot be tracked, why, and the row or why it was not kept."""
-    match json_of(text):
-        case [str(why), list() | str() as payload]:
-            return name.decode(errors="replace"), why, payload
-    raise Unreadable("it is not a row that was set aside")

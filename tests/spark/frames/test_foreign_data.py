@@ -16,6 +16,7 @@ from spark_integration.runs.outcomes import Outcomes
 from spark_integration.runs.spout import RunSpout
 from spark_integration.runs.strays import strays_of
 from spark_integration.streams.spout import StreamSpout
+from spark_integration.streams.strays import StrayRows
 from spark_integration.topologies.notes import Note, Notes
 from tests.backends import Servers
 
@@ -93,12 +94,12 @@ def test_what_is_kept_of_rows_is_left_out_where_it_is_junk(acker: Acker) -> None
 
 
 def test_strays_of_a_stream_are_buried_beside_junk(acker: Acker) -> None:
-    spout = StreamSpout(acker, SPOUT, RetryPolicy(), lambda row: row[0], None, keeps_all_rows=False)
+    spout = StreamSpout(acker, SPOUT, RetryPolicy(), lambda row: row[0], None, hands_over=False)
     strays = acker.shards.failed_rows(strays_of(spout.rows_name))
     strays.put({"stray 1": '["no id", [1, 2]]'})
     put_junk(acker, strays_of(spout.rows_name))
     spout.hold()
-    spout.bury_strays()
+    StrayRows(acker, spout, lambda row: row[0]).bury()
     spout.let_go()
     assert spout.dead == 1
     assert len(Quarantine(acker.shards)) == len(JUNK)
@@ -111,7 +112,7 @@ def test_junk_among_the_dead_letters_stops_no_run(acker: Acker, name: bytes) -> 
     spout.take_lease()
     spout.known_before()
     spout.close()
-    stream = StreamSpout(acker, SPOUT, RetryPolicy(), lambda row: row[0], None, keeps_all_rows=False)
+    stream = StreamSpout(acker, SPOUT, RetryPolicy(), lambda row: row[0], None, hands_over=False)
     stream.hold()
     stream.known_before()
     stream.let_go()

@@ -25,7 +25,7 @@ BATCH = "query 1 batch 0"
 
 @pytest.fixture
 def spout(acker: Acker) -> StreamSpout:
-    return StreamSpout(acker, SPOUT, RetryPolicy(), lambda row: None, None, keeps_all_rows=False)
+    return StreamSpout(acker, SPOUT, RetryPolicy(), lambda row: None, None, hands_over=False)
 
 
 @pytest.fixture
