@@ -36,7 +36,7 @@ from spark_integration.streams.spout import Source, StreamSpout
 from spark_integration.streams.strays import StrayRows
 from spark_integration.streams.suspects import BatchProgress, Suspects
 from spark_integration.streams.tally import StreamTally
-from spark_integration.streams.written import WHOLE, WrittenPart, WrittenParts
+from spark_integration.streams.written import WrittenPart, WrittenParts
 
 MOST_IN_VAIN = 3
 """Deaths of workers in a micro-batch that no message can have caused: with one more the query fails."""
@@ -167,9 +167,12 @@ class MessageQuery(TrackedQuery):
     # -- micro-batches -------------------------------------------------------------------------------------------
 
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        self._spout.renew_lease()
         progress = BatchProgress(self._plan)
         held = self._checkpoint.held(self._spout, self._tally, progress, batch_id, **self._told)
-        written = WrittenParts(self._acker, self._spout, held.input)
+        # Tasks that keep the books write no notes: an earlier start of the query may have, with other steps.
+        are_there = not (self._plan.is_fused and self._batches)
+        written = WrittenParts(self._acker, self._spout, held.input, are_there=are_there)
         if self._checkpoint.is_finished(batch_id):
             log.info("Micro-batch %d of spout %s was finished before.", batch_id, self._plan.spout)
             self._clean_up(held, written)
@@ -183,12 +186,10 @@ class MessageQuery(TrackedQuery):
             batch = self._strays.rest_of(batch, self._plan.message_id)
         batch = checks.check_frame(batch, stable_source=self._plan.stable_source)
         tracked = self._plan.tracked(batch, held)
-        if not self._plan.is_fused:
-            rows = self._run_parts(batch, held, written)
-        elif (done := written.finish(WHOLE)) is not None:  # by other steps, before the query was started again
-            rows = done
-        else:
+        if self._plan.is_fused and not written:
             rows = self._run_tracked(tracked, progress)
+        else:
+            rows = self._run_parts(batch, held, written)
         self._tally.read()  # what has failed in a part that was written before needs its row too
         self._retries.find_rows(tracked)
         self._strays.bury()

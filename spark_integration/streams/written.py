@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -17,9 +18,6 @@ from redis_acker.store.quarantine import Quarantine
 from spark_integration.runs.held import Spans
 from spark_integration.runs.portions import own_edges
 from spark_integration.streams.spout import StreamSpout
-
-WHOLE = ""
-"""The name of a part that is all of a micro-batch."""
 
 log = logging.getLogger(__name__)
 
@@ -42,54 +40,82 @@ class Note:
 
 
 class WrittenParts:
-    """The parts of one micro-batch that are written, each named as run_in_parts() does."""
+    """The parts of one micro-batch that are written, each named as run_in_parts() does. Each object has fields of its
+    own: a query that has lost its spout, and does not know it yet, must not take away what its successor has noted."""
 
-    def __init__(self, acker: Acker, spout: StreamSpout, batch: str) -> None:
+    def __init__(self, acker: Acker, spout: StreamSpout, batch: str, *, are_there: bool = True) -> None:
+        """are_there: whether an earlier query may have left notes."""
         self._acker, self._batch = acker, batch
         self._progress = RunProgress(acker, spout.number)
-        self._stored = spout.written_parts
-        found = Quarantine(acker.shards).readable(self._stored, _note_of)
-        self._notes = {part: note for part, note in found if note.batch == batch}
+        self._stored, self._writer = spout.written_parts, os.urandom(8).hex()
+        found = Quarantine(acker.shards).readable(self._stored, _note_of) if are_there else ()
+        self._notes = dict(found)
+        """By field."""
+
+    def __bool__(self) -> bool:
+        """Whether something of the micro-batch was written before."""
+        return any(note.batch == self._batch for note in self._notes.values())
 
     def is_split(self, part: str) -> bool:
         """Whether it was found that a part has to be done in smaller ones."""
-        return any(one != part and one.startswith(part) for one in self._notes)
+        parts = [_part_of(one) for one, note in self._notes.items() if note.batch == self._batch]
+        return any(one != part and one.startswith(part) for one in parts)
 
     def finish(self, part: str) -> int | None:
         """Acks a part that is written. Returns how many rows it has; None if it has to be done."""
-        note = self._notes.get(part)
-        if note is None:
+        fields = [one for one, note in self._notes.items() if (_part_of(one), note.batch) == (part, self._batch)]
+        if not fields:
             return None
-        if note.spans and note.lives != self._acker.shards.server_lives():
+        proven = [note for note in map(self._notes.__getitem__, fields) if self._is_proven(note)]
+        if not proven:
             log.warning(
                 "%s was written, and is done again: a server was restarted or replaced since, and may have lost that "
                 "rows have failed.",
                 self._batch,
             )
-            self.forget(part)
+            self._remove(fields)
             return None
+        for note in proven:
+            self._ack(note)
+        rows = max(note.rows for note in proven)
+        self.done(part, rows)
+        return rows
+
+    def _is_proven(self, note: Note) -> bool:
+        """Whether what has failed in it is known for certain."""
+        return not note.spans or note.lives == self._acker.shards.server_lives()
+
+    def _ack(self, note: Note) -> None:
         for first, rows in note.spans:
             roots = np.setdiff1d(self._progress.roots_of(first, rows), np.array(note.failed, dtype=np.uint64))
             if self._acker.extend(roots):  # else they are complete, or have timed out: the store need not keep the acks
                 self._acker.ack(roots, own_edges(roots), token=note.token)
-        self.done(part, note.rows)
-        return note.rows
 
     def done(self, part: str, rows: int) -> None:
         """Nothing of a part is pending any more."""
         self._put(part, Note(self._batch, rows))
 
     def forget(self, part: str) -> None:
-        self._stored.remove([part])
-        self._notes.pop(part, None)
+        """The part that was noted here has to be done again."""
+        self._remove([self._field(part)])
 
     def drop(self) -> None:
-        self._stored.delete()
+        """Forgets all that was found, or noted here."""
+        self._remove(list(self._notes))
+
+    def _remove(self, fields: list[str]) -> None:
+        if fields:
+            self._stored.remove(fields)
+        for one in fields:
+            self._notes.pop(one, None)
 
     def _put(self, part: str, note: Note) -> None:
-        self._stored.put({part: json.dumps(list(asdict(note).values()))})
+        self._notes[self._field(part)] = note  # first: it may be stored though the reply is lost
+        self._stored.put({self._field(part): json.dumps(list(asdict(note).values()))})
         self._stored.expire(KEPT_FOR_MS)
-        self._notes[part] = note
+
+    def _field(self, part: str) -> str:
+        return f"{part} {self._writer}"
 
 
 @dataclass(frozen=True)
@@ -107,13 +133,17 @@ class WrittenPart:
         self.parts.forget(self.part)
 
 
-def _note_of(part: bytes, text: bytes) -> tuple[str, Note]:
+def _note_of(field: bytes, text: bytes) -> tuple[str, Note]:
     match json_of(text):
         case [str(batch), int(rows), str(token), list(lives), list(spans), list(failed)]:
             roots = [one for one in failed if type(one) is int and 0 <= one < 1 << 64]
             note = Note(batch, rows, token, lives, [_span_of(one) for one in spans], roots)
-            return part.decode(errors="replace"), note
+            return field.decode(errors="replace"), note
     raise Unreadable("it is not a note of what is written")
+
+
+def _part_of(field: str) -> str:
+    return field.partition(" ")[0]
 
 
 def _span_of(one: object) -> tuple[int, int]:

@@ -10,10 +10,9 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from redis_acker import Acker, DeadLetters, RetryPolicy
-from redis_acker.errors import BadInput, SpoutTaken, UnreadableRun
+from redis_acker.errors import BadInput, UnreadableRun
 from redis_acker.retries.book import MAX_PAYLOAD_BYTES, DeadLetter
 from spark_integration import BadFrame, OtherCheckpoint, StreamCounters, StreamJob, track_stream
-from spark_integration.runs import spout as run_spout
 from tests.spark.streams.conftest import AT_ONCE, MakeStream
 from tests.spark.streams.feed import NOW, SCHEMA, SPOUT, Feed
 from tests.waiting import wait_until
@@ -90,34 +89,6 @@ def test_a_record_that_this_version_cannot_read_is_refused(
     acker.shards.tracked_streams().put({SPOUT: stored})
     with pytest.raises(UnreadableRun, match=f"The record of the stream of spout 'numbers' {said}"):
         stream().sink(done.sink, per="row").start(checkpoint=done.checkpoint, trigger=NOW)
-
-
-def test_a_spout_has_one_query_at_a_time(
-    stream: MakeStream, acker: Acker, feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two queries with different spouts share an acker."""
-    monkeypatch.setattr(run_spout, "WAIT_S", 0.2)
-    feed.put("one.json", range(10))
-    with (
-        stream().sink(feed.sink, per="row").start(checkpoint=feed.checkpoint) as one,
-        stream("others").sink(lambda batch: None).start(checkpoint=str(feed.directory / "others")) as other,
-    ):
-        with pytest.raises(SpoutTaken, match="'numbers' is driven by"):
-            stream().sink(feed.sink, per="row").start(checkpoint=str(feed.directory / "second"))
-        wait_until(lambda: one.counters.completed == other.counters.completed == 10, 120)
-    assert acker.shards.lease_holder(acker.spout_number(SPOUT)) is None
-
-
-def test_a_query_whose_spout_was_taken_stops(stream: MakeStream, acker: Acker, feed: Feed) -> None:
-    feed.put("one.json", range(10))
-    query = stream().sink(feed.sink, per="row").start(checkpoint=feed.checkpoint)
-    wait_until(lambda: query.counters.completed == 10, 120)
-    key = acker.shards.keys[0].lease(acker.spout_number(SPOUT))
-    acker.shards.ask(0, "SET", key, "another", "PX", 60_000)
-
-    with pytest.raises(SpoutTaken, match="taken over by another"):
-        query.wait(120)
-    assert not query.query.isActive
 
 
 # -- what track_stream() is given ----------------------------------------------------------------------------------

@@ -11,12 +11,14 @@ from redis_acker import Acker
 from redis_acker.errors import ServerUnavailable, StoreLost
 from redis_acker.retries.book import RetryBook
 from redis_acker.retries.policy import RetryPolicy
+from redis_acker.store.hashes import StoredHash
 from redis_acker.store.ids import U64Array, sequence_of
+from spark_integration.errors import JobFailed
 from spark_integration.runs.portions import own_edges
 from spark_integration.runs.shuffled import MessagesInRun
 from spark_integration.streams.query import MessageQuery
 from spark_integration.streams.spout import StreamSpout
-from spark_integration.streams.written import WHOLE, WrittenPart, WrittenParts
+from spark_integration.streams.written import WrittenPart, WrittenParts
 from tests.spark.streams.conftest import MakeStream
 from tests.spark.streams.feed import NOW, SCHEMA, SPOUT, Feed
 
@@ -56,7 +58,7 @@ def note(acker: Acker, spout: StreamSpout, lives: list[str], *, knows: str = "wh
     if knows == "what failed":
         acker.fail(roots[3:4])
     spans = [(sequence_of(int(roots[0])), 10)]
-    WrittenPart(WrittenParts(acker, spout, BATCH), WHOLE).note("run 1", lives, spans, roots[3:4].tolist())
+    WrittenPart(WrittenParts(acker, spout, BATCH), "").note("run 1", lives, spans, roots[3:4].tolist())
     return roots
 
 
@@ -84,7 +86,7 @@ def test_it_is_done_again_if_a_server_may_have_lost_what_failed(acker: Acker, sp
 def test_a_message_that_failed_is_not_completed_though_the_store_forgot_it(acker: Acker, spout: StreamSpout) -> None:
     note(acker, spout, acker.shards.server_lives(), knows="what is pending")
     parts = WrittenParts(acker, spout, BATCH)
-    assert parts.finish(WHOLE) == 10
+    assert parts.finish("") == 10
     assert books(acker) == (9, 1)
     parts.drop()
 
@@ -92,16 +94,36 @@ def test_a_message_that_failed_is_not_completed_though_the_store_forgot_it(acker
 def test_acks_of_messages_that_the_store_has_forgotten_are_not_kept_for_them(acker: Acker, spout: StreamSpout) -> None:
     roots = note(acker, spout, acker.shards.server_lives(), knows="")
     parts = WrittenParts(acker, spout, BATCH)
-    assert parts.finish(WHOLE) == 10
+    assert parts.finish("") == 10
     assert acker.inspect(int(roots[0])).state == "unknown"
     parts.drop()
+
+
+def test_a_query_that_has_lost_its_spout_takes_no_note_of_its_successor_away(acker: Acker, spout: StreamSpout) -> None:
+    """It was paused while it acked what it had written. The successor has acked it, and finished the micro-batch, and
+    is at the next one when the other wakes up."""
+    zombie = WrittenParts(acker, spout, BATCH)
+    WrittenPart(zombie, "").note("run 1", acker.shards.server_lives(), [], [])
+    successor = WrittenParts(acker, spout, BATCH)
+    assert successor.finish("") == 0
+    zombie.forget("")  # as if its messages had been lost, since somebody has acked them
+    assert WrittenParts(acker, spout, BATCH).finish("") == 0
+
+    successor.drop()
+    successor = WrittenParts(acker, spout, "query 1 batch 1")
+    WrittenPart(successor, "").note("run 2", acker.shards.server_lives(), [], [])
+    zombie.drop()
+    found = WrittenParts(acker, spout, "query 1 batch 1")
+    assert found.finish("") == 0
+    found.drop()
+    acker.shards.failed_rows(f"{spout.rows_name}:written").delete()  # what the one noted that wrote while it was found
 
 
 def test_a_query_that_takes_over_writes_everything_itself(acker: Acker, spout: StreamSpout) -> None:
     note(acker, spout, acker.shards.server_lives())
     spout.hold()
     spout.start_batches_over()
-    assert WrittenParts(acker, spout, BATCH).finish(WHOLE) is None
+    assert WrittenParts(acker, spout, BATCH).finish("") is None
     spout.let_go()
 
 
@@ -160,3 +182,62 @@ def test_a_store_that_has_lost_what_is_acked_has_it_done_again(
     job.start(checkpoint=feed.checkpoint, trigger=NOW).wait()
     assert feed.sunk() == dict.fromkeys(range(40), 2)
     assert books(acker) == (40, 0)
+
+
+@pytest.fixture
+def written(stream: MakeStream, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> Feed:
+    """A micro-batch that is written, by a query that could not ack it, nor end well."""
+    feed.put("one.json", range(40))
+    job = stream().repartition(2).sink(feed.sink, per="row")
+    with monkeypatch.context() as patched:
+        patched.setattr(MessagesInRun, "complete", raise_error)
+        with pytest.raises(JobFailed, match="no more"):
+            job.start(checkpoint=feed.checkpoint, trigger=NOW).wait()
+    assert feed.sunk() == dict.fromkeys(range(40), 1)
+    return feed
+
+
+def raise_error(*_: object) -> None:
+    raise RuntimeError("no more")
+
+
+def test_steps_without_a_shuffle_do_not_do_again_what_is_written(
+    written: Feed, stream: MakeStream, acker: Acker
+) -> None:
+    assert books(acker) == (0, 40)
+    stream().sink(written.sink, per="row").start(checkpoint=written.checkpoint, trigger=NOW).wait()
+    assert written.sunk() == dict.fromkeys(range(40), 1)
+    assert books(acker) == (40, 0)
+
+
+def test_steps_without_a_shuffle_do_not_do_again_the_parts_that_are_written(
+    written: Feed, stream: MakeStream, acker: Acker, spout: StreamSpout
+) -> None:
+    """The whole could not be done at once, so the other parts are still to be done."""
+    stored = spout.written_parts
+    [(field, text)] = stored.items()
+    stored.remove([field])
+    stored.put({f"3{field.decode()}": text})
+    stream().sink(written.sink, per="row").start(checkpoint=written.checkpoint, trigger=NOW).wait()
+    in_part = {n for n, count in written.sunk().items() if count == 1}
+    assert 0 < len(in_part) < 40
+    assert books(acker)[1] == 0
+
+
+def test_tasks_that_keep_the_books_cost_no_look_at_what_is_written(
+    stream: MakeStream, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the first micro-batch: an earlier start of the query may have had other steps."""
+    real, calls = StoredHash._run, list[Any]()
+
+    def run(stored: StoredHash, *args: Any) -> Any:
+        calls.append(args[:2])
+        return real(stored, *args)
+
+    monkeypatch.setattr(StoredHash, "_run", run)
+    for i in range(3):
+        feed.put(f"{i}.json", range(10 * i, 10 * i + 10))
+    query = stream().sink(feed.sink, per="row").start(checkpoint=feed.checkpoint, trigger=NOW)
+    assert query.wait(120)
+    assert query.counters.batches == 3
+    assert [command for command, key in calls if str(key).endswith(":written")] == ["HSCAN"]
