@@ -40,25 +40,19 @@ log = logging.getLogger(__name__)
 Process = Callable[[DataFrame, int], None]
 
 
-def _weakly(process: Process) -> Process:
+def _weakly(process: Callable[[DataFrame, int], str]) -> Process:
     """A method of a query, for Java to call. Java holds what it calls as long as the query of Spark, and ours holds
     that: if they held each other, neither garbage collector would ever take them."""
     method = weakref.WeakMethod(process)
 
     def call(batch: DataFrame, batch_id: int) -> None:
         found = method()
-        if found is None:
-            raise JobFailed("The query has ended.")
-        found(batch, batch_id)
+        said = found(batch, batch_id) if found else "The query has ended."
+        del found  # PySpark holds the error, and that the frames that it has seen: this one only
+        if said:
+            raise JobFailed(said)
 
     return call
-
-
-def _forget_locals(error: BaseException | None) -> None:
-    """Clears what was at hand in the functions that an error went through: PySpark holds it as long as the query."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
 
 
 class TrackedQuery(ABC):
@@ -68,8 +62,6 @@ class TrackedQuery(ABC):
     last_error: AckerError | None = None
     on_progress: OnProgress | None = None
     """Set before start()."""
-    _raised: Exception | None = None
-    """By its last micro-batch."""
 
     def __init__(self, acker: Acker, name: str) -> None:
         self._acker, self._name = acker, name
@@ -110,7 +102,6 @@ class TrackedQuery(ABC):
         self.query.stop()
         self._stop.set()
         self._thread.join()
-        _forget_locals(self._raised)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits until the query has ended. False if it has not. Raises the error for which it ended."""
@@ -137,19 +128,19 @@ class TrackedQuery(ABC):
 
     # -- micro-batches -------------------------------------------------------------------------------------------
 
-    def _process(self, batch: DataFrame, batch_id: int) -> None:
-        """Called by Spark for each micro-batch: also, after a crash, for one that is done in part or as a whole."""
+    def _process(self, batch: DataFrame, batch_id: int) -> str:
+        """Called by Spark for each micro-batch: also, after a crash, for one that is done in part or as a whole.
+        Returns what Spark is to be told of its failure."""
         self._is_started.wait()
         try:
-            return self._patiently(self._run_batch, batch, batch_id)
+            self._patiently(self._run_batch, batch, batch_id)
         except Exception as error:
-            self._raised = error
-            if not self._is_stopped:
-                if self.last_error is None:
-                    self.last_error = error if isinstance(error, AckerError) else error_of(error, "its micro-batch")
-                raise
-        self._raised = JobFailed(_STOPPED)
-        raise self._raised
+            if self._is_stopped:
+                return _STOPPED
+            if self.last_error is None:
+                self.last_error = error if isinstance(error, AckerError) else error_of(error, "its micro-batch")
+            return "".join(traceback.format_exception(error))
+        return ""
 
     @abstractmethod
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None: ...

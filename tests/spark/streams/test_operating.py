@@ -25,6 +25,7 @@ from redis_acker.store.message_ids import MessageId
 from redis_acker.store.spout_states import SpoutStates
 from redis_acker.views.overview import read_overview
 from spark_integration import StreamCounters, StreamJob, TrackedQuery, track_stream
+from spark_integration.errors import JobFailed
 from spark_integration.runs.kept_rows import pack_rows, unpack_rows
 from tests.backends import Keeper
 from tests.metrics.scraping import Scrape
@@ -280,11 +281,32 @@ def test_nothing_of_a_query_is_left_in_memory_when_it_was_stopped(
         query.stop()
         return weakref.ref(query)
 
-    left = start()
+    assert_is_gone(start())
 
+
+@pytest.mark.parametrize("kind", ["sink", "write", "shuffle"])
+def test_nothing_of_a_query_is_left_in_memory_when_it_has_failed(stream: MakeStream, feed: Feed, kind: str) -> None:
+    feed.put("one.json", range(10))
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    def start() -> weakref.ref[TrackedQuery]:
+        tracked = stream().where("raise_error('broken') is null")
+        tracked = tracked.repartition(2) if kind == "shuffle" else tracked
+        job = stream().write(fail) if kind == "write" else tracked.sink(feed.sink, per="row")
+        query = job.start(checkpoint=feed.checkpoint)
+        with pytest.raises(JobFailed, match="broken"):
+            query.wait(120)
+        return weakref.ref(query)
+
+    assert_is_gone(start())
+
+
+def assert_is_gone(query: weakref.ref[TrackedQuery]) -> None:
     def is_gone() -> bool:
         gc.collect()
-        return left() is None
+        return query() is None
 
     wait_until(is_gone, 30)
 
