@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from redis_acker import Acker, Anchors
+from redis_acker.store.ids import U64Array
+from spark_integration.errors import error_of
 from spark_integration.frames import checks
 from spark_integration.frames.frame import TrackedFrame
 from spark_integration.frames.track import track
@@ -22,6 +25,7 @@ from spark_integration.streams.counters import StreamCounters
 from spark_integration.streams.deaths import alone_with
 from spark_integration.streams.parts import run_in_parts
 from spark_integration.streams.running import TrackedQuery
+from spark_integration.workers import map_in_workers
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,7 @@ class AnchoredQuery(TrackedQuery):
     def _keeping(self, batch: DataFrame) -> Iterator[None]:
         """Keeps the messages of a micro-batch alive. Workers do that for the rows that they are at; those of other
         parts wait, for as long as it takes to find what kills a worker."""
-        column = self._plan.anchors
-        roots = np.unique(Received.of(batch.select(f"`{column}`").toArrow().column(0), column).roots)
+        roots = roots_in(batch, self._plan.anchors)
         self._acker.extend(roots)
         self._keeps = True
         try:
@@ -111,3 +114,19 @@ class AnchoredQuery(TrackedQuery):
 
     def _look(self) -> None:
         """There is nothing to look for: final events go to the spouts of the messages."""
+
+
+def roots_in(frame: DataFrame, anchors: str) -> U64Array:
+    """The roots of all rows. Workers read them out of the anchors, so that the driver gets 8 bytes for each message and
+    Arrow batch, and not the anchors of all rows."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            roots = np.unique(Received.of(batch.column(0), anchors).roots)
+            yield pa.RecordBatch.from_arrays([pa.array(roots.view(np.int64))], names=["root"])
+
+    try:
+        found = map_in_workers(frame.select(f"`{anchors}`"), read, "root long", name="roots").toArrow()
+    except Exception as error:
+        raise error_of(error, "the micro-batch") from error
+    return np.unique(found.column(0).to_numpy().view(np.uint64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -11,13 +12,14 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from redis_acker import Acker, Anchors
-from spark_integration import track_stream
+from spark_integration import BadFrame, track_stream
+from spark_integration.errors import JobFailed
 from spark_integration.runs.portions import own_edges
+from spark_integration.streams.anchored import roots_in
+from spark_integration.streams.deaths import death_in
 from tests.backends import Servers
 from tests.spark.streams.feed import NOW, Feed
 from tests.waiting import wait_until
-
-pytestmark = pytest.mark.full
 
 
 @pytest.fixture
@@ -42,6 +44,29 @@ def hand_over(acker: Acker, feed: Feed, count: int) -> None:
     pq.write_table(pa.table(rows), feed.input / "one.parquet")
 
 
+def test_the_messages_to_keep_alive_are_each_found_once(spark: SparkSession) -> None:
+    """Also if a row stands for several."""
+    anchors = [{1: 5, 2**64 - 1: 6}, {2: 7}, {1: 8}]
+    frame = spark.createDataFrame([(i, Anchors(one).to_bytes()) for i, one in enumerate(anchors)], "i int, a binary")
+    assert roots_in(frame.repartition(3), "a").tolist() == [1, 2, 2**64 - 1]
+
+
+def test_rows_that_cannot_be_read_to_keep_their_messages_alive_fail_with_an_error_of_ours(spark: SparkSession) -> None:
+    """So it is told apart whether a worker died, and the micro-batch is done in smaller parts."""
+    frame = spark.createDataFrame([(b"short",)], "a binary")
+    with pytest.raises(BadFrame, match=r"b'short' in column 'a' is not"):
+        roots_in(frame, "a")
+
+    def die(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    with pytest.raises(JobFailed) as died:
+        roots_in(frame.mapInArrow(die, "a binary"), "a")
+    assert "exited unexpectedly" in death_in(died.value)
+
+
+@pytest.mark.full
 def test_rows_that_wait_while_their_micro_batch_is_done_in_parts_do_not_time_out(
     spark: SparkSession, acker: Acker, feed: Feed
 ) -> None:
