@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from redis_acker import Acker, Token
 from redis_acker.retries.book import payload_of
+from redis_acker.store.hashes import StoredHash
 from redis_acker.store.ids import U64Array
 from redis_acker.store.progress import RunProgress
 from redis_acker.store.run_records import BEGUN, PENDING, SUNK, DoneKeys, Place, Portion, field_of
@@ -129,11 +130,13 @@ class TaskBooks:
         """Works on all rows that are not done. Returns how many there are."""
         books = self._books
         done = DoneBefore(self._progress, books.done_before)
+        strays = self._strays(self._acker.shards.failed_rows(strays_of(books.rows)))
+        if books.rows:
+            batches = strays.with_own_ids(batches)
         if books.done_before:
             batches = done.rest_of(batches)
-        strays = Strays(self._acker.shards.failed_rows(strays_of(books.rows)), books.message_id, books.waiting_keys)
         if books.rows:
-            batches = strays.rest_of(batches)
+            batches = strays.of_new_messages(batches)
         source = PortionInput(batches)
         with collecting_rarely(), self._keeper:
             while rows := source.rows_at_hand():
@@ -145,6 +148,9 @@ class TaskBooks:
                 return self._place.rows + done.left_out + strays.left_out
             except STORE_AWAY as error:
                 patience.wait(error)
+
+    def _strays(self, notes: StoredHash) -> Strays:
+        return Strays(notes, self._books.message_id, self._books.waiting_keys)
 
     def _next(self, source: PortionInput, rows: int) -> Place:
         """Does the next portion, or skips what is done. Returns the place after it.

@@ -11,6 +11,7 @@ from redis_acker import Acker, Token
 from redis_acker.store.progress import RunProgress
 from redis_acker.store.run_records import SUNK, DoneKeys, PartitionProgress
 from redis_acker.store.streams import Cause
+from spark_integration.runs.keeping import patiently
 from spark_integration.runs.portions import edges_of, keys_of, token_of
 from spark_integration.runs.spout import DIED, RUN
 from spark_integration.runs.tracking import Keys, find_places
@@ -39,7 +40,8 @@ class DoneBefore:
     def _keys(self) -> Keys:
         run = self._progress.name
         if run not in _loaded:
-            parts = [one.keys for one in self._progress.done_keys() if one.first < self._before]
+            done = patiently(lambda: list(self._progress.done_keys()))
+            parts = [one.keys for one in done if one.first < self._before]
             _loaded.clear()
             _loaded[run] = np.unique(np.concatenate([*parts, np.zeros(0, dtype=np.int64)]))
         return _loaded[run]

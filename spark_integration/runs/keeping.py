@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from redis_acker import Acker
 from redis_acker.errors import AckerError, MemoryFull, ServerUnavailable, TooLate
@@ -25,6 +26,8 @@ GC_THRESHOLD = 100_000
 that pass a step: a third of the time of a simple step."""
 
 _LONGEST_PAUSE_S = 2.0
+
+Found = TypeVar("Found")
 
 log = logging.getLogger(__name__)
 
@@ -107,3 +110,13 @@ class Patience:
             raise error
         time.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+
+def patiently(ask: Callable[[], Found]) -> Found:
+    """Asks the store something, again and again while it is away."""
+    patience = Patience()
+    while True:
+        try:
+            return ask()
+        except STORE_AWAY as error:
+            patience.wait(error)

@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from redis_acker.store.edges import job_number
+from redis_acker.store.hashes import StoredHash
 from redis_acker.store.ids import U64Array, sequence_of
 from redis_acker.store.run_records import SUNK, DoneKeys, Portion
 from spark_integration.runs.books import Books, FailedPlaces, TaskBooks, failed_rows
 from spark_integration.runs.deliveries import Leaving, Received
 from spark_integration.runs.portions import edges_of, keys_of
+from spark_integration.runs.strays import Strays
 from spark_integration.runs.tracking import MOST_TRACED, Keys
 
 
@@ -29,6 +31,10 @@ class LeavingBooks(TaskBooks):
         self._kept: DoneKeys | None = None
         # The same messages in every attempt, and fewer than MOST_TRACED in all partitions together.
         self._traced = MOST_TRACED >> partition + 1 if books.trace else 0
+
+    def _strays(self, notes: StoredHash) -> Strays:
+        kept = self._acker.shards.failed_rows(self._books.rows) if self._books.rows else None
+        return Strays(notes, self._books.message_id, self._books.waiting_keys, kept)
 
     def _make_pending(self, portion: Portion, batch: pa.RecordBatch, keys: Keys, roots: U64Array) -> bool:
         if self._books.rows:  # of a stream, which has nothing else to try a message again with that fails elsewhere
