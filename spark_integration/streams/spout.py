@@ -19,7 +19,7 @@ from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import RunProgress
 from spark_integration.errors import SourceUnavailable
 from spark_integration.runs.kept_rows import bounded, pack_rows
-from spark_integration.runs.strays import NO_ID
+from spark_integration.runs.strays import AWAY, NO_ID, WAITS
 from spark_integration.runs.summary import FailedMessage
 from spark_integration.streams.waiting import WaitingSpout
 
@@ -218,7 +218,7 @@ class StreamSpout(WaitingSpout):
             return
         known = self._retries.get(message_id)
         if retry.payload is None:
-            retry.payload = known.payload if known else self._row_kept_of(message_id)
+            retry.payload = self._row_of(message_id)
         is_news = known is None or known.attempt < retry.attempt or known.payload != retry.payload
         self._book.accept(request, is_news=is_news)
         self._dead_ids.discard(message_id)
@@ -233,12 +233,20 @@ class StreamSpout(WaitingSpout):
         return row if isinstance(row, list) else None
 
     def _accept_stray(self, request: Request) -> None:
-        """It goes by the id that it has, though another message may have the same."""
-        own_id = self._id_in(request.retry.payload or [])
+        """It goes by the id that it has, unless that is the id of another row's message, which is not done."""
+        payload = request.retry.payload or []
+        own_id = self._id_in(payload)
         self._dead_ids.discard(request.message_id)
         if own_id is None:
-            self.give_up(request.message_id, NO_ID, request.retry.payload)
+            self.give_up(request.message_id, NO_ID, payload)
+        elif self._row_of(own_id) not in (None, payload):
+            self.give_up(request.message_id, WAITS if own_id in self._retries else AWAY, payload)
         else:
             self._retries[own_id] = request.retry
             self._book.note({own_id: request.retry})
         self._book.accept(request, is_news=False)
+
+    def _row_of(self, message_id: MessageId) -> list[Any] | None:
+        """Of a message that is not done, if its row is known."""
+        known = self._retries.get(message_id)
+        return known.payload if known else self._row_kept_of(message_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,12 +10,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
-from redis_acker import Acker, Anchors, DeadLetters
+from redis_acker import Acker, Anchors, DeadLetters, RetryPolicy
 from redis_acker.errors import ServerUnavailable
+from redis_acker.retries.book import FailedAttempt, Retry, RetryBook
 from redis_acker.store.hashes import StoredHash
 from spark_integration.runs import keeping
 from spark_integration.runs.strays import Strays
 from spark_integration.runs.tracking import COLUMN
+from spark_integration.streams.spout import StreamSpout
 from tests.spark.streams.conftest import MakeStream
 from tests.spark.streams.feed import SPOUT, Feed
 from tests.spark.streams.killed import kill_when_held, run_to_end
@@ -80,6 +83,29 @@ def ack(acker: Acker, anchors: bytes) -> None:
 
 def kept(acker: Acker) -> list[tuple[bytes, bytes]]:
     return list(acker.shards.failed_rows(f"stream {acker.spout_number(SPOUT)}").items())
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_row_that_was_set_aside_does_not_take_the_place_of_the_message_that_has_its_id(
+    acker: Acker, is_away: bool
+) -> None:
+    """Its replay is asked for while that waits for another attempt, or another application is at work on it."""
+    spout = StreamSpout(acker, SPOUT, RetryPolicy(), lambda row: row[0]["id"], None, hands_over=is_away)
+    book, first, other = RetryBook(acker, SPOUT), [{"id": "a", "number": 1}], [{"id": "a", "number": 101}]
+    if is_away:
+        spout._put_row("a", json.dumps(first))
+    else:
+        book.note({"a": Retry([FailedAttempt(1, "failed", "step", "no", 0)], payload=first)})
+    spout.hold()
+    spout.give_up("stray 1", "set aside", other)
+    dead = DeadLetters(acker, spout=SPOUT)
+    assert dead.replay(next(iter(dead)))
+    spout.accept_requests()
+
+    assert [retry.payload for retry in book.load().values()] == ([] if is_away else [first])
+    assert list(letters(acker)) == [101]
+    assert "a message with the same id" in letters(acker)[101]
+    spout.let_go()
 
 
 @pytest.fixture
