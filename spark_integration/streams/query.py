@@ -36,7 +36,7 @@ from spark_integration.streams.spout import Source, StreamSpout
 from spark_integration.streams.strays import StrayRows
 from spark_integration.streams.suspects import BatchProgress, Suspects
 from spark_integration.streams.tally import StreamTally
-from spark_integration.streams.written import WrittenPart, WrittenParts
+from spark_integration.streams.written import WrittenPart, WrittenParts, written_before
 
 MOST_IN_VAIN = 3
 """Deaths of workers in a micro-batch that no message can have caused: with one more the query fails."""
@@ -128,6 +128,7 @@ class MessageQuery(TrackedQuery):
             self._checkpoint.check(self._plan.frame.sparkSession, checkpoint, takes_over=takes_over)
             if takes_over:
                 self._spout.start_batches_over()
+            self._spout.written = written_before(self._acker, self._spout)
             self._start(self._plan.frame, checkpoint, trigger)
             self._checkpoint.began(str(self.query.id))
         except BaseException:

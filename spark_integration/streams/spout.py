@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -18,7 +18,9 @@ from redis_acker.store.hashes import StoredHash
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import RunProgress
 from spark_integration.errors import SourceUnavailable
+from spark_integration.runs.held import Spans
 from spark_integration.runs.kept_rows import bounded, pack_rows
+from spark_integration.runs.portions import own_edges
 from spark_integration.runs.strays import AWAY, NO_ID, WAITS
 from spark_integration.runs.summary import FailedMessage
 from spark_integration.streams.waiting import WaitingSpout
@@ -37,6 +39,16 @@ class Source(Protocol):
 
     def finish(self, message_ids: Sequence[MessageId]) -> None:
         """These messages are complete, or dead. Called at least once for each, after its final event is stored."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """Roots whose messages are written. A timeout of one of them is no attempt: nobody was there to ack it."""
+
+    spans: Spans = field(default_factory=list)
+    """Ascending."""
+    failed: set[int] = field(default_factory=set)
+    """Roots among them that have failed."""
 
 
 class StreamSpout(WaitingSpout):
@@ -60,6 +72,8 @@ class StreamSpout(WaitingSpout):
         super().__init__(acker, name, policy, lambda: self.rows_name, hands_over=hands_over)
         self._id_in, self._source = id_in, source
         self._dead_ids: set[MessageId] = set()
+        self.written = Written()
+        """By an earlier start of the query."""
         self.failed = self.dead = 0
 
     @property
@@ -117,6 +131,8 @@ class StreamSpout(WaitingSpout):
 
     def _note(self, failed: list[tuple[FailedMessage, int]]) -> None:
         """Stores the attempts of failed messages with their rows, or their dead letters."""
+        self._complete([one for one, _ in failed if self._is_written(one)])
+        failed = [(one, at_ms) for one, at_ms in failed if not self._is_written(one)]
         attempts = {one.message_id: one.attempt for one, _ in failed if one.message_id is not None}
         self._in_flight.difference_update(attempts)
         if self._of_batch is not None:  # later attempts are those of retries
@@ -138,6 +154,19 @@ class StreamSpout(WaitingSpout):
         self._bury(letters)
         self._drop_rows(rows)
         self.failed += len(failed)
+
+    def _is_written(self, one: FailedMessage) -> bool:
+        is_written = self._is_in(one.root, self.written.spans) and one.root not in self.written.failed
+        return is_written and one.reason == "timeout"
+
+    def _complete(self, written: list[FailedMessage]) -> None:
+        """Completes messages that are written, and whose roots have timed out: under new roots, at the same attempt."""
+        if written:
+            roots = self._acker.allocate(self._name, len(written))
+            ids = [one.message_id for one in written if one.message_id is not None]
+            attempts = [one.attempt for one in written]
+            self._acker.init(roots, own_edges(roots), message_ids=ids, attempts=attempts, echo_ids=True)
+            self._acker.ack(roots, own_edges(roots))
 
     # -- giving up -----------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from redis_acker.store.progress import KEPT_FOR_MS, RunProgress
 from redis_acker.store.quarantine import Quarantine
 from spark_integration.runs.held import Spans
 from spark_integration.runs.portions import own_edges
-from spark_integration.streams.spout import StreamSpout
+from spark_integration.streams.spout import StreamSpout, Written
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +116,16 @@ class WrittenParts:
 
     def _field(self, part: str) -> str:
         return f"{part} {self._writer}"
+
+
+def written_before(acker: Acker, spout: StreamSpout) -> Written:
+    """What an earlier start has written, and may not have acked."""
+    lives = acker.shards.server_lives()
+    notes = [
+        note for _, note in Quarantine(acker.shards).readable(spout.written_parts, _note_of) if note.lives == lives
+    ]
+    failed = {root for note in notes for root in note.failed}
+    return Written(sorted(span for note in notes for span in note.spans), failed)
 
 
 @dataclass(frozen=True)

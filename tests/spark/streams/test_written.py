@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from redis_acker import Acker
+from redis_acker import Acker, Rotator
 from redis_acker.errors import ServerUnavailable, StoreLost
 from redis_acker.retries.book import RetryBook
 from redis_acker.retries.policy import RetryPolicy
@@ -18,9 +18,12 @@ from spark_integration.runs.portions import own_edges
 from spark_integration.runs.shuffled import MessagesInRun
 from spark_integration.streams.query import MessageQuery
 from spark_integration.streams.spout import StreamSpout
-from spark_integration.streams.written import WrittenPart, WrittenParts
+from spark_integration.streams.tally import StreamTally
+from spark_integration.streams.written import WrittenPart, WrittenParts, written_before
+from tests.backends import Servers
 from tests.spark.streams.conftest import MakeStream
 from tests.spark.streams.feed import NOW, SCHEMA, SPOUT, Feed
+from tests.waiting import wait_until
 
 BATCH = "query 1 batch 0"
 
@@ -74,6 +77,27 @@ def test_what_is_written_is_acked_by_the_next_start(
     monkeypatch.setattr(acker.shards, "server_lives", lambda: ["another life"])
     assert WrittenParts(acker, spout, BATCH).finish("") == 10
     WrittenParts(acker, spout, BATCH).drop()
+
+
+def test_what_is_written_is_complete_though_it_timed_out_before_the_next_start(
+    servers: Servers, namespace: str
+) -> None:
+    """That is no attempt at the messages, but the failure of one is."""
+    with Acker(servers.get("redis-7.0").url, namespace=f"{namespace}-short", timeout_ms=300) as acker:
+        spout = StreamSpout(acker, SPOUT, RetryPolicy(), lambda row: None, None, hands_over=False)
+        note(acker, spout, acker.shards.server_lives())
+        rotator = Rotator(acker).start()
+        wait_until(lambda: books(acker) == (0, 0), 30)
+        rotator.stop()
+        tally = StreamTally(acker, SPOUT, spout, lambda: None)
+        spout.hold()
+        spout.written = written_before(acker, spout)
+        tally.read()
+        assert WrittenParts(acker, spout, BATCH).finish("") == 10
+        assert (tally.completed, spout.failed) == (9, 1)
+        assert books(acker) == (9, 0)
+        assert {one: retry.attempt for one, retry in RetryBook(acker, SPOUT).load().items()} == {3: 1}
+        spout.let_go()
 
 
 def test_it_is_done_again_if_a_server_may_have_lost_what_failed(acker: Acker, spout: StreamSpout) -> None:
