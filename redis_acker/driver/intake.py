@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice, takewhile
+from typing import Any
 
 from redis_acker.components.spout import Message, Spout
 from redis_acker.driver.finishing import Finisher
@@ -156,11 +157,11 @@ class Intake:
         return True
 
     def _next_batch(self, room: int) -> list[Message]:
-        batch: Iterable[Message] | None = self._spout.next_batch(room)
-        if batch is None:
+        batch: Any = self._spout.next_batch(room)
+        if not isinstance(batch, Iterable):
             raise BadInput(
-                f"Spout {self._name!r} returned None from next_batch(): return a list of messages, an empty one if "
-                "there are none now."
+                f"Spout {self._name!r} returned {batch!r:.200} from next_batch(): return a list of messages, an empty "
+                "one if there are none now."
             )
         found = list(batch)
         for message in found:

@@ -17,7 +17,7 @@ class IterableSpout(Spout):
 
     def __init__(self, items: Iterable[Any], *, fields: Sequence[str] = ("value",)) -> None:
         """With one field, an item is the value; with several, it is a sequence of values."""
-        self.fields = tuple(fields)
+        self.fields = fields
         self._items = items
 
     def open(self, context: TaskContext) -> None:

@@ -37,7 +37,7 @@ class JsonLinesSpout(Spout):
         follow: keeps reading lines as they are appended, each when its newline is there. Without, the file is read up
         to its end at the start, whether or not a newline is there.
         """
-        self.fields = WHOLE if fields is None else tuple(fields)
+        self.fields = WHOLE if fields is None else fields
         self._names = fields
         self._path, self._checkpoint_path = Path(path), Path(checkpoint)
         self._follow = follow

@@ -78,7 +78,7 @@ class KafkaSpout(Spout):
         names of members of that value, one value each. A message that cannot be decoded becomes a dead letter.
         config: more settings of librdkafka, such as those for TLS and SASL.
         """
-        self.fields = WHOLE if fields is None else tuple(fields)
+        self.fields = WHOLE if fields is None else fields
         self._names, self._decode = fields, decode
         self._topic, self._servers = topic, servers
         if taken := sorted(set(config or ()).intersection(_OURS)):

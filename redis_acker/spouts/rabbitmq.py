@@ -55,7 +55,7 @@ class RabbitMqSpout(Spout):
         decode turns a body into the value of the message: bytes.decode for text, json.loads, or a function of your own.
         fields: names of members of that value, one value each. A body that cannot be decoded becomes a dead letter.
         """
-        self.fields = WHOLE if fields is None else tuple(fields)
+        self.fields = WHOLE if fields is None else fields
         self._names, self._decode, self._id_header = fields, decode, id_header
         self._url, self._queue = url, queue
         self._consumer: AmqpConsumer | None = None

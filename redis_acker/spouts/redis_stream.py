@@ -49,7 +49,7 @@ class RedisStreamSpout(Spout):
         are str; binary=True leaves the values bytes. anchors: the field with the anchors of a message that another
         program handed over; it is not among the values.
         """
-        self.fields = WHOLE if fields is None else tuple(fields)
+        self.fields = WHOLE if fields is None else fields
         self._names, self._binary, self._anchors = fields, binary, anchors
         self._url, self._stream, self._group = url, stream, group
         self._claim_after_ms = claim_after_ms

@@ -14,7 +14,7 @@ class FeederSpout(Spout):
     """Hands out what feed() was given, and keeps what it is told. For one task."""
 
     def __init__(self, fields: Sequence[str] = ("value",)) -> None:
-        self.fields = tuple(fields)
+        self.fields = fields
         self.acked: list[MessageId] = []
         self.failed: list[MessageId] = []
         """Attempts that failed and are to be followed by another."""

@@ -146,12 +146,14 @@ def test_a_spout_that_hands_out_something_else_than_messages_is_told_what_to_ret
         run(topology(Bare([]), Relay()), store)
 
 
-def test_a_spout_that_returns_nothing_at_all_is_told_what_to_return(store: Store) -> None:
+@pytest.mark.parametrize("batch", [None, Message([1])], ids=["nothing", "one message"])
+def test_a_spout_that_returns_no_list_is_told_what_to_return(store: Store, batch: Any) -> None:
     class Forgets(ListSpout):
         def next_batch(self, limit: int) -> Any:
-            super().next_batch(limit)
+            return batch
 
-    with pytest.raises(BadInput, match=r"'job/source/0' returned None from next_batch\(\): return a list of messages"):
+    match = r"'job/source/0' returned (None|Message\(.*\)) from next_batch\(\): return a list of messages"
+    with pytest.raises(BadInput, match=match):
         run(topology(Forgets([]), Relay()), store)
 
 

@@ -11,6 +11,11 @@ import pytest
 from redis_acker import BasicBolt, BatchBolt, Spout, TopologyBuilder, Tuple
 from redis_acker.errors import BadTopology
 from redis_acker.spouts.iterable import IterableSpout
+from redis_acker.spouts.jsonl import JsonLinesSpout
+from redis_acker.spouts.kafka import KafkaSpout
+from redis_acker.spouts.rabbitmq import RabbitMqSpout
+from redis_acker.spouts.redis_stream import RedisStreamSpout
+from redis_acker.testing import FeederSpout
 from tests.topology.parts import Relay
 
 Mistake = Callable[[TopologyBuilder], Any]
@@ -217,3 +222,24 @@ def test_what_was_built_does_not_change_any_more() -> None:
     builder.bolt("late", Relay()).shuffle("source")
     assert [spec.name for spec, _ in built.listeners("source", "default")] == ["count"]
     assert len(built.components["count"].inputs) == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda fields: IterableSpout([1], fields=fields),
+        lambda fields: FeederSpout(fields),
+        lambda fields: JsonLinesSpout("in", checkpoint="at", fields=fields),
+        lambda fields: RedisStreamSpout("redis://localhost", "in", group="job", fields=fields),
+        lambda fields: KafkaSpout("localhost", "in", group="job", fields=fields),
+        lambda fields: RabbitMqSpout("amqp://localhost", "in", fields=fields),
+    ],
+    ids=["iterable", "feeder", "json lines", "redis stream", "kafka", "rabbitmq"],
+)
+def test_one_name_in_place_of_a_list_of_fields_is_refused(make: Callable[[Any], Spout]) -> None:
+    """Taken for a list of letters it would make a dead letter of every record."""
+    builder = TopologyBuilder("job")
+    builder.spout("source", make("value"))
+    match = r"The fields of stream 'default' of 'source' must be a list .*, not 'value'"
+    with pytest.raises(BadTopology, match=match):
+        builder.build()
