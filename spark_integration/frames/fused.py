@@ -14,7 +14,16 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DatetimeType,
+    NumericType,
+    StringType,
+    StructType,
+)
 
 from spark_integration.frames.fingerprint import input_fingerprint, is_only_projected, known_count
 from spark_integration.frames.job import InputNode, PlanNode
@@ -35,6 +44,9 @@ from spark_integration.runs.summary import Summary
 from spark_integration.runs.traces import RunTrace
 from spark_integration.runs.tracking import COLUMN
 from spark_integration.workers import is_connect, map_in_workers
+
+_HASHED = (NumericType, StringType, BinaryType, BooleanType, DatetimeType)
+"""Beside arrays and structs of them."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +187,7 @@ def _has_hash(kind: DataType) -> bool:
         return _has_hash(kind.elementType)
     if isinstance(kind, StructType):
         return all(_has_hash(one.dataType) for one in kind)
-    return not isinstance(kind, (MapType, VariantType))
+    return isinstance(kind, _HASHED)
 
 
 @dataclass(frozen=True)
