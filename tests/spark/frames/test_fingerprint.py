@@ -74,6 +74,11 @@ def test_files_that_are_read_in_another_way(spark: SparkSession, files: str) -> 
     assert differ(frame, spark.read.csv(files, schema="id long, c1 int, c0 int", header=True))
     assert differ(frame, spark.read.csv(files, schema="id long, c0 int, c1 string", header=True))
 
+    def as_texts(kind: str) -> DataFrame:
+        return spark.read.csv(files, schema=f"id long, c0 {kind}", header=True).select("id", F.col("c0").cast("string"))
+
+    assert differ(as_texts("int"), as_texts("double"))
+
 
 def test_files_that_a_subquery_reads(spark: SparkSession, files: str, tmp_path: Path) -> None:
     rates = str(tmp_path / "rates")
