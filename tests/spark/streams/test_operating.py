@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import gc
 import json
 import os
 import threading
 import time
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,8 +22,7 @@ from redis_acker.retries.book import RetryBook
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.spout_states import SpoutStates
 from redis_acker.views.overview import read_overview
-from spark_integration import StreamCounters, StreamJob, TrackedQuery, track_stream
-from spark_integration.errors import JobFailed
+from spark_integration import StreamCounters, StreamJob, track_stream
 from spark_integration.runs.kept_rows import pack_rows, unpack_rows
 from tests.backends import Keeper
 from tests.metrics.scraping import Scrape
@@ -260,55 +257,6 @@ def test_a_stream_is_stopped_in_the_middle_and_goes_on(stream: MakeStream, acker
     assert set(feed.sunk()) == set(range(200))
     [stats] = [one for one in acker.stats().spouts if one.name == SPOUT]
     assert (stats.completed, stats.pending) == (200, 0)
-
-
-@pytest.mark.parametrize("in_batch", [False, True])
-def test_nothing_of_a_query_is_left_in_memory_when_it_was_stopped(
-    stream: MakeStream, feed: Feed, in_batch: bool
-) -> None:
-    """Java and Python would otherwise hold it together: neither sees that the other does."""
-    feed.put("one.json", range(10))
-    directory = feed.directory
-
-    def sink(batch: pa.RecordBatch) -> None:
-        if in_batch:
-            (directory / "at work").touch()
-            time.sleep(600)
-
-    def start() -> weakref.ref[TrackedQuery]:
-        query = stream().sink(sink).start(checkpoint=feed.checkpoint)
-        wait_until(lambda: (directory / "at work").exists() if in_batch else query.counters.batches == 1, 120)
-        query.stop()
-        return weakref.ref(query)
-
-    assert_is_gone(start())
-
-
-@pytest.mark.parametrize("kind", ["sink", "write", "shuffle"])
-def test_nothing_of_a_query_is_left_in_memory_when_it_has_failed(stream: MakeStream, feed: Feed, kind: str) -> None:
-    feed.put("one.json", range(10))
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("broken")
-
-    def start() -> weakref.ref[TrackedQuery]:
-        tracked = stream().where("raise_error('broken') is null")
-        tracked = tracked.repartition(2) if kind == "shuffle" else tracked
-        job = stream().write(fail) if kind == "write" else tracked.sink(feed.sink, per="row")
-        query = job.start(checkpoint=feed.checkpoint)
-        with pytest.raises(JobFailed, match="broken"):
-            query.wait(120)
-        return weakref.ref(query)
-
-    assert_is_gone(start())
-
-
-def assert_is_gone(query: weakref.ref[TrackedQuery]) -> None:
-    def is_gone() -> bool:
-        gc.collect()
-        return query() is None
-
-    wait_until(is_gone, 30)
 
 
 def test_rows_are_kept_as_they_are() -> None:
