@@ -146,8 +146,13 @@ def test_tasks_share_the_messages(place: Place, acker: Acker, tasks: int) -> Non
 
     runner = run_until_idle(acker, place.spout(), Work(book), parallelism=tasks, max_pending=20)
 
-    assert numbers(book) == dict.fromkeys(range(COUNT), 1)
-    if not isinstance(place, TopicPlace):  # Kafka gives partitions to those who have joined the group by then
+    found = numbers(book)
+    if isinstance(place, TopicPlace):
+        # Kafka gives partitions to those who have joined the group by then. When another joins, it takes some away, and
+        # what is in work there is done twice.
+        assert found.keys() == set(range(COUNT))
+    else:
+        assert found == dict.fromkeys(range(COUNT), 1)
         assert all(driver.counters.acked > 0 for driver in runner.drivers)
     assert place.unfinished() == 0
 
