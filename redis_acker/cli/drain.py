@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from redis_acker.cli.options import Failures, Pace, Store, failure_options, store_options
+from redis_acker.cli.options import Failures, RateLimit, Store, failure_options, store_options
 from redis_acker.cli.output import ARE, WERE, counted
 from redis_acker.errors import AckerError
 
@@ -79,11 +79,11 @@ def drain(store: Store, wanted: Failures, out: Path | None, dry_run: bool) -> No
     with FailureFile(out, store.namespace) if out else nullcontext() as file:
         if file and file.cut_bytes:
             store.out.note(f"{out} ended with half a line, which was cut off ({file.cut_bytes:,} bytes).")
-        done = _drain(store, wanted, file, Pace(wanted.rate))
+        done = _drain(store, wanted, file, RateLimit(wanted.rate))
     _report(store, done)
 
 
-def _drain(store: Store, wanted: Failures, file: FailureFile | None, pace: Pace) -> Drained:
+def _drain(store: Store, wanted: Failures, file: FailureFile | None, pace: RateLimit) -> Drained:
     from redis_acker.retries.withdrawals import Owner, Withdrawal
 
     owner = file.owner if file else Owner.here("standard output")

@@ -190,7 +190,7 @@ def failure_options(command: Callable[..., T]) -> Callable[..., T]:
     return with_failures
 
 
-class Pace:
+class RateLimit:
     """Waits, so that no more than so many roots per second pass."""
 
     def __init__(self, rate: float | None) -> None:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from redis_acker.cli.exits import PROBLEM
-from redis_acker.cli.options import Failures, Pace, Store, failure_options, store_options
+from redis_acker.cli.options import Failures, RateLimit, Store, failure_options, store_options
 from redis_acker.cli.output import GO, WERE, counted
 from redis_acker.errors import BadInput, escaped
 
@@ -73,14 +73,14 @@ def replay(store: Store, wanted: Failures, file: Path | None, from_store: bool) 
         )
     if not from_store and file is None and sys.stdin.isatty():
         raise click.UsageError("Name a file, pipe lines into it, or use --from-store.")
-    pace = Pace(wanted.rate)
+    pace = RateLimit(wanted.rate)
     done = _from_store(store, wanted, pace) if from_store else _from_file(store, file or _STDIN, wanted.limit, pace)
     _report(store, done)
     if done.bad_lines:
         raise click.exceptions.Exit(PROBLEM)
 
 
-def _from_store(store: Store, wanted: Failures, pace: Pace) -> Replayed:
+def _from_store(store: Store, wanted: Failures, pace: RateLimit) -> Replayed:
     from redis_acker.cli.drain import explain
     from redis_acker.retries.requests import ReplayRequests
     from redis_acker.retries.withdrawals import Owner, Withdrawal
@@ -101,7 +101,7 @@ def _from_store(store: Store, wanted: Failures, pace: Pace) -> Replayed:
     return done
 
 
-def _from_file(store: Store, path: Path, limit: int | None, pace: Pace) -> Replayed:
+def _from_file(store: Store, path: Path, limit: int | None, pace: RateLimit) -> Replayed:
     from redis_acker.cli.failure_file import read_lines
     from redis_acker.retries.requests import ReplayRequests
     from redis_acker.retries.withdrawals import forget_lent

@@ -35,7 +35,7 @@ Fields = Sequence[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True)
-class Part:
+class StagedPart:
     """What one attempt of a task has staged for one stream."""
 
     shard: int
@@ -61,10 +61,10 @@ class Staging:
         waiting.append(packed)
         self._sizes[shard] = self._sizes.get(shard, 0) + len(packed)
 
-    def finish(self) -> list[Part]:
+    def finish(self) -> list[StagedPart]:
         for shard in list(self._chunks):
             self._send(shard)
-        return [Part(shard, self._key(shard), count) for shard, count in sorted(self._staged.items())]
+        return [StagedPart(shard, self._key(shard), count) for shard, count in sorted(self._staged.items())]
 
     def _key(self, shard: int) -> str:
         return note_key(self._streams.names[shard], "staged", self._query, str(self._batch), self._attempt)
@@ -92,18 +92,18 @@ class StreamWrites:
         self._streams, self._query = streams, query
         self._plans = note_key(streams.names[0], "plans", query)
 
-    def commit(self, batch: int, parts: Iterable[Part]) -> None:
+    def commit(self, batch: int, parts: Iterable[StagedPart]) -> None:
         """Appends the parts of a batch; those of an earlier call, if there was one. Nothing, if it was appended."""
         plan = self._noted(batch, list(parts))
         for shard in self._shards():
             # A stream without a part of this batch learns that the batch is over too.
-            chosen = [one for one in plan if one.shard == shard] or [Part(shard, self._written(shard), 0)]
+            chosen = [one for one in plan if one.shard == shard] or [StagedPart(shard, self._written(shard), 0)]
             for place, part in enumerate(chosen):
                 self._append(batch, len(chosen), place, part)
         self._streams.run_on(0, "HDEL", self._plans, batch)
         self._clean(batch)
 
-    def abort(self, batch: int, parts: Iterable[Part]) -> None:
+    def abort(self, batch: int, parts: Iterable[StagedPart]) -> None:
         """Forgets what was staged for a batch, unless it is noted: then it has to be appended."""
         if self._streams.run_on(0, "HEXISTS", self._plans, batch):
             return
@@ -124,16 +124,16 @@ class StreamWrites:
     def _written(self, shard: int) -> str:
         return note_key(self._streams.names[shard], "written", self._query)
 
-    def _noted(self, batch: int, parts: list[Part]) -> list[Part]:
+    def _noted(self, batch: int, parts: list[StagedPart]) -> list[StagedPart]:
         """The parts that make up a batch: those that were noted first."""
         self._streams.run(Command(part.shard, ("EXPIRE", part.key, COMMITTED_FOR_S)) for part in parts)
         text = json.dumps([[part.shard, part.key, part.chunks] for part in parts])
         self._streams.run_on(0, "HSETNX", self._plans, batch, text)
         noted = self._streams.run_on(0, "HGET", self._plans, batch)
         # Nothing: another driver has appended the batch since, and every stream knows it.
-        return [Part(*one) for one in json.loads(noted)] if noted else parts
+        return [StagedPart(*one) for one in json.loads(noted)] if noted else parts
 
-    def _append(self, batch: int, parts: int, place: int, part: Part) -> None:
+    def _append(self, batch: int, parts: int, place: int, part: StagedPart) -> None:
         keys = [self._streams.names[part.shard], part.key, self._written(part.shard)]
         while True:
             call = Command.call("stream_append", part.shard, keys, [batch, parts, place, part.chunks])

@@ -26,7 +26,7 @@ from spark_integration.frames.sinks import Sink
 from spark_integration.frames.steps import BatchStep, RowStep, Step
 from spark_integration.frames.tracked_steps import TrackedStep
 from spark_integration.runs.failing import Tracking
-from spark_integration.runs.held import Held
+from spark_integration.runs.in_stream import RunInStream
 from spark_integration.runs.life import RunOptions
 from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.summary import Summary
@@ -47,7 +47,7 @@ class TrackedFrame:
 
     def __init__(self, node: PlanNode, options: RunOptions, previews: Frames) -> None:
         self._node, self._options, self._previews = node, options, previews
-        if node.parents and not options.held:
+        if node.parents and not options.in_stream:
             _ = self._frame  # made now, so that a mistake is reported where it is made; a run makes its own
 
     @cached_property
@@ -66,9 +66,9 @@ class TrackedFrame:
         """The rows as a plain DataFrame, to look at: nothing is tracked, and rows that raise are left out."""
         return self._frame.drop(COLUMN)
 
-    def held_by(self, held: Held) -> TrackedFrame:
+    def in_stream(self, in_stream: RunInStream) -> TrackedFrame:
         """The same frame, whose run is one of a stream."""
-        options = replace(self._options, held=held, resume="keys")
+        options = replace(self._options, in_stream=in_stream, resume="keys")
         return TrackedFrame(self._node, options, self._previews)
 
     @property

@@ -35,7 +35,7 @@ from spark_integration.runs.arrivals import Arrivals
 from spark_integration.runs.booked import BookedRun, InputFingerprint
 from spark_integration.runs.books import Books, FailedPlaces, TaskBooks
 from spark_integration.runs.deliveries import Deliveries, Leaving
-from spark_integration.runs.held import Held
+from spark_integration.runs.in_stream import RunInStream
 from spark_integration.runs.leaving_books import LeavingBooks
 from spark_integration.runs.life import RunOptions
 from spark_integration.runs.messages import MessageFrame
@@ -127,8 +127,8 @@ def _constant(value: Any) -> str:
 
 def run_fused(messages: MessageFrame, plan: FusedPlan, options: RunOptions, sink: Sink) -> Summary:
     """Runs the job, and again for what failed as often as one call may replay it."""
-    if options.held:
-        return _run_held(messages, plan, options, options.held, sink)
+    if options.in_stream:
+        return _run_in_stream(messages, plan, options, options.in_stream, sink)
     told = input_fingerprint(plan.whole), plan.fingerprint_of_steps(sink), partial(known_count, messages.frame)
     run = BookedRun(messages, options, *told, hands_over=sink.anchors is not None)
     with run, RunTrace(run.name, [messages.spout]) as trace:
@@ -142,25 +142,29 @@ def run_fused(messages: MessageFrame, plan: FusedPlan, options: RunOptions, sink
         return trace.ended(run.summary(rows))
 
 
-def _run_held(messages: MessageFrame, plan: FusedPlan, options: RunOptions, held: Held, sink: Sink) -> Summary:
+def _run_in_stream(
+    messages: MessageFrame, plan: FusedPlan, options: RunOptions, in_stream: RunInStream, sink: Sink
+) -> Summary:
     """Runs the job as one of a stream, which brings messages that failed again by itself."""
-    told = InputFingerprint("", "", 0, held.input)
+    told = InputFingerprint("", "", 0, in_stream.input)
     hands_over = sink.anchors is not None
     run = BookedRun(messages, options, told, plan.fingerprint_of_steps(sink), hands_over=hands_over)
     with run, RunTrace(run.name, [messages.spout]) as trace:
         # Behind native columns a row is not the one that came in.
-        keeps_rows = bool(held.rows) and not plan.projections
+        keeps_rows = bool(in_stream.rows) and not plan.projections
         books = run.books(
             messages,
-            waiting=held.waiting() if keeps_rows else (),
-            part=held.progress.part,
-            pace=held.pace,
-            rows=held.rows,
+            waiting=in_stream.waiting() if keeps_rows else (),
+            part=in_stream.progress.part,
+            pace=in_stream.pace,
+            rows=in_stream.rows,
             keeps_rows=keeps_rows,
-            tells_ids=held.tells_ids or hands_over,
+            tells_ids=in_stream.tells_ids or hands_over,
             trace=trace.context,
         )
-        rows = _pass(plan.whole, FusedSink(plan.steps, sink, books, is_replay=held.is_replay, arrivals=held.arrivals))
+        rows = _pass(
+            plan.whole, FusedSink(plan.steps, sink, books, is_replay=in_stream.is_replay, arrivals=in_stream.arrivals)
+        )
         return trace.ended(run.summary(rows))
 
 

@@ -110,7 +110,7 @@ def run_job(node: PlanNode, options: RunOptions, write: Write, *, is_sink_native
     _check(list(inputs.values()), options)
     rounds: list[Summary] = []
     while True:
-        is_replay = bool(rounds) or bool(options.held and options.held.is_replay)
+        is_replay = bool(rounds) or bool(options.in_stream and options.in_stream.is_replay)
         run = JobRun(list(inputs.values()), options, is_replay=is_replay, has_python=has_python)
         with run, RunTrace(run.name, [one.name for one in run.inputs], run.inputs) as trace:
             frames = Frames.of_run(run, inputs)

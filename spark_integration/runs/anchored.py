@@ -72,7 +72,7 @@ class AnchoredBooks:
 
 
 class AnchoredTask:
-    """One attempt at one partition."""
+    """One task attempt at one partition."""
 
     def __init__(self, books: AnchoredBooks, work: Work) -> None:
         self._books, self._work = books, work

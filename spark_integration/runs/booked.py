@@ -57,13 +57,13 @@ class BookedRun(RunLife):
         application, which completes the messages after it."""
         super().__init__(messages.frame.sparkSession, options, [_WatchedRun(self)])
         self._messages, self._input_fingerprint, self._steps = messages, input_fingerprint, steps
-        if held := options.held:
-            self._progress, self._spout, self._tally = held.progress, held.spout, held.tally
+        if in_stream := options.in_stream:
+            self._progress, self._spout, self._tally = in_stream.progress, in_stream.spout, in_stream.tally
         else:
             self._progress = RunProgress(self._acker, self._acker.spout_number(messages.spout))
             self._spout = RunSpout(self._acker, messages.spout, options.retries, self._progress.stored_name)
             self._tally = Tally(self._acker, messages.spout, self._spout, reads_completions=not hands_over)
-        self._is_held, self._hands_over = options.held is not None, hands_over
+        self._is_in_stream, self._hands_over = options.in_stream is not None, hands_over
         self._completed_before = 0
         self._count = count
         self._messages_in_all: int | None = None
@@ -79,7 +79,7 @@ class BookedRun(RunLife):
 
     def _take(self) -> None:
         self._spout.take_lease()
-        if self._is_held and not self._progress.stored_name():
+        if self._is_in_stream and not self._progress.stored_name():
             self._start()  # as nearly always: a micro-batch that nobody has begun
             self._has_begun = True
             return
@@ -88,7 +88,7 @@ class BookedRun(RunLife):
         self._tally.read()
         roots = {one.root for one in (*failed, *self._tally.failures.values()) if one.reason == "timeout"}
         self._tally.reset()
-        if self._hands_over and not self._is_held:
+        if self._hands_over and not self._is_in_stream:
             self._tally.count_from(self._acker.allocate(self._messages.spout))
         self._go_on_or_start(timed_out=roots)
         self._has_begun = True
@@ -116,7 +116,7 @@ class BookedRun(RunLife):
             )
         self._progress.rename(self.name)
         self._count_messages(about, partitions)
-        self._failed_before = set() if self._is_held else set(self._spout.failed_before())
+        self._failed_before = set() if self._is_in_stream else set(self._spout.failed_before())
         began = datetime.fromtimestamp(about.started_ms / 1000).strftime("%H:%M")
         other = " (with different steps)" if about.steps != self._steps else ""
         of_all = "" if self._messages_in_all is None else f" of {self._messages_in_all:,}"
@@ -190,7 +190,7 @@ class BookedRun(RunLife):
             if not self._has_begun:
                 pass  # what is stored is another run's
             elif error is None:
-                if not self._is_held:
+                if not self._is_in_stream:
                     self._acker.shards.failed_rows(self._progress.name).delete()
                     self._progress.drop()
             else:
@@ -260,7 +260,7 @@ class BookedRun(RunLife):
             tuple(tally.failures.values()),
             self._seconds,
             self._completed_before,
-            rows - self._completed_before - tally.failed if self._hands_over and not self._is_held else 0,
+            rows - self._completed_before - tally.failed if self._hands_over and not self._is_in_stream else 0,
         )
 
 

@@ -115,7 +115,7 @@ class Books:
 
 
 class TaskBooks:
-    """The books of one task: of one attempt at one partition."""
+    """The books of one task attempt at one partition."""
 
     def __init__(self, books: Books, partition: int, work: Callable[[pa.RecordBatch], FailedPlaces]) -> None:
         """work: takes the rows of a portion through everything, and returns those that failed."""
@@ -167,7 +167,7 @@ class TaskBooks:
                     return self._pass_over(source, portion)
                 if len(portion.left):
                     self._acker.fail(portion.left, component=TAKEN_OVER, error="its portion has other roots by now")
-                if portion.rows != rows:  # another attempt has cut it so
+                if portion.rows != rows:  # another task attempt has cut it so
                     rows, failed, batch = portion.rows, None, source.peek(portion.rows)
                 end = Place(self._place.partition, self._place.rows + batch.num_rows, sum_after(self._place, batch))
                 if (batch.num_rows, end.sum) != (rows, portion.sum):

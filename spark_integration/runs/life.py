@@ -15,7 +15,7 @@ from redis_acker import Acker, Rotator
 from redis_acker.errors import AckerError
 from redis_acker.retries.policy import RetryPolicy
 from spark_integration.errors import error_of
-from spark_integration.runs.held import Held
+from spark_integration.runs.in_stream import RunInStream
 from spark_integration.runs.inputs import Watched
 from spark_integration.runs.watch import Watch
 from spark_integration.workers import tag_jobs, untag_jobs
@@ -33,7 +33,7 @@ class RunOptions:
     max_failures: int | None
     progress: bool | None
     resume: bool | Literal["keys"] = True
-    held: Held | None = None
+    in_stream: RunInStream | None = None
     """Set if the run is one of a stream."""
 
 
@@ -85,7 +85,7 @@ class RunLife:
 
     def __enter__(self: AnyRun) -> AnyRun:
         self._start_s = time.monotonic()
-        self._rotator = None if self._options.held else Rotator(self._acker).start()
+        self._rotator = None if self._options.in_stream else Rotator(self._acker).start()
         try:
             self._take()
             self._watch.start()

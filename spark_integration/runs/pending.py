@@ -43,7 +43,7 @@ class MakePending:
 
 
 class PendingTask:
-    """One attempt at one partition. Another attempt gets the same portions with the same roots: whoever comes first to
+    """One task attempt at one partition. Others get the same portions with the same roots: whoever comes first to
     a place in the rows decides where its portion ends, so an input that was cut short does no harm."""
 
     def __init__(self, books: Books, partition: int) -> None:
@@ -74,7 +74,7 @@ class PendingTask:
                 if len(portion.left):
                     self._acker.fail(portion.left, component=TAKEN_OVER, error="its portion has other roots by now")
                 rows = portion.rows
-                if rows != batch.num_rows:  # another attempt has cut it so
+                if rows != batch.num_rows:  # another task attempt has cut it so
                     batch, end = self._peek(source, rows)
                 if (batch.num_rows, end.sum) != (rows, portion.sum):
                     raise other_rows(self._partition, self._read.rows)

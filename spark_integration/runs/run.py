@@ -41,7 +41,7 @@ class Run(RunLife, Generic[AnyInput]):
         self._has_python = True
         """Whether workers may fail rows."""
         self._lives: ServerLives | None = None
-        self._written = options.held.written if options.held else None
+        self._written = options.in_stream.written if options.in_stream else None
         self._is_written = False
         """Or may be: whether that is noted."""
 
@@ -105,7 +105,7 @@ class JobRun(Run[CompletedInput]):
         self._has_python = has_python
         acker = options.acker
         self.inputs = [
-            MessagesInRun(one, acker, options.retries, self.name, options.held)
+            MessagesInRun(one, acker, options.retries, self.name, options.in_stream)
             if isinstance(one, MessageFrame)
             else GatheredDeliveries(one, acker, self.name)
             for one in inputs

@@ -20,7 +20,7 @@ from redis_acker.store.run_records import PartitionProgress, RunAbout
 from redis_acker.store.stats import Acks
 from redis_acker.store.streams import Cause
 from spark_integration.errors import OtherRows
-from spark_integration.runs.held import Held, Spans
+from spark_integration.runs.in_stream import RunInStream, Spans
 from spark_integration.runs.messages import MessageFrame
 from spark_integration.runs.pending import ROOTS_SCHEMA, ROWS_SCHEMA, FindRoots, MakePending
 from spark_integration.runs.portions import own_edges
@@ -40,13 +40,15 @@ class MessagesInRun:
     portion of messages, where its roots are."""
 
     def __init__(
-        self, messages: MessageFrame, acker: Acker, retries: RetryPolicy, run: str, held: Held | None = None
+        self, messages: MessageFrame, acker: Acker, retries: RetryPolicy, run: str, in_stream: RunInStream | None = None
     ) -> None:
         self._messages, self._acker, self._retries, self._run = messages, acker, retries, run
-        self._spout = held.spout if held else RunSpout(acker, messages.spout, retries)
-        self._progress = held.progress if held else RunProgress(acker, self._spout.number)
-        self._tally = held.tally if held else Tally(acker, messages.spout, self._spout)
-        self._told: dict[str, Any] = {"part": held.progress.part, "tells_ids": held.tells_ids} if held else {}
+        self._spout = in_stream.spout if in_stream else RunSpout(acker, messages.spout, retries)
+        self._progress = in_stream.progress if in_stream else RunProgress(acker, self._spout.number)
+        self._tally = in_stream.tally if in_stream else Tally(acker, messages.spout, self._spout)
+        self._told: dict[str, Any] = (
+            {"part": in_stream.progress.part, "tells_ids": in_stream.tells_ids} if in_stream else {}
+        )
         self._cores = 0
         """For which its partitions are made, each time that they are read."""
         self._portions: list[PartitionProgress] = []

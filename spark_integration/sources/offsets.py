@@ -13,7 +13,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class Place:
+class PlaceInStream:
     """How far a query has come in one stream."""
 
     id: str = FIRST_ID
@@ -30,13 +30,13 @@ class Place:
 class Offset:
     """A place in each stream that the query has come to."""
 
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, PlaceInStream] = field(default_factory=dict)
     """Nothing for a stream that was never looked at."""
-    since: Mapping[str, Place] = field(default_factory=dict)
+    since: Mapping[str, PlaceInStream] = field(default_factory=dict)
     """Where the query began in streams that it came to with this offset. The offset before does not know them, and a
     batch that is read again must begin there, whatever the stream holds by then."""
 
-    def place_before(self, name: str, start: Offset) -> Place:
+    def place_before(self, name: str, start: Offset) -> PlaceInStream:
         """Where the batch that ends here began."""
         found = start.places.get(name) or self.since.get(name)
         if found is None:
@@ -61,7 +61,7 @@ class Offset:
             )
         try:
             places, since = (
-                {name: Place(**place) for name, place in value[part].items()} for part in ("streams", "since")
+                {name: PlaceInStream(**place) for name, place in value[part].items()} for part in ("streams", "since")
             )
         except (KeyError, TypeError, AttributeError):
             raise BadCheckpoint(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from redis_acker.spouts.user_streams import FIRST_ID, StreamInfo, UserStreams, order_of
 from spark_integration.errors import EntriesMissing
-from spark_integration.sources.offsets import Offset, Place
+from spark_integration.sources.offsets import Offset, PlaceInStream
 from spark_integration.sources.options import SourceOptions
 
 _ALL = 2**62
@@ -42,8 +42,8 @@ class Planner:
 
     def latest(self, start: Offset, most: int) -> Offset:
         """Where a batch of at most so many entries ends; `start` itself if there is none to read."""
-        infos, since = self._infos(), dict[str, Place]()
-        before = dict[str, Place]()
+        infos, since = self._infos(), dict[str, PlaceInStream]()
+        before = dict[str, PlaceInStream]()
         for name, info in infos.items():
             if name not in start.places:
                 since[name] = self._begin(info)
@@ -81,7 +81,7 @@ class Planner:
 
     def newest(self) -> Offset:
         """The end of all streams, for people."""
-        return Offset({name: Place(one.last, one.added) for name, one in self._infos().items()})
+        return Offset({name: PlaceInStream(one.last, one.added) for name, one in self._infos().items()})
 
     # -- how far ------------------------------------------------------------------------------------------------
 
@@ -91,12 +91,12 @@ class Planner:
     def _shard(self, name: str) -> int:
         return self._streams.names.index(name)
 
-    def _begin(self, info: StreamInfo) -> Place:
+    def _begin(self, info: StreamInfo) -> PlaceInStream:
         if self._options.start == "newest":
-            return Place(info.last, info.added, info.deleted)
-        return Place(FIRST_ID, info.added - info.length, info.deleted)
+            return PlaceInStream(info.last, info.added, info.deleted)
+        return PlaceInStream(FIRST_ID, info.added - info.length, info.deleted)
 
-    def _admit(self, most: int, infos: dict[str, StreamInfo], places: dict[str, Place], ahead: int) -> int:
+    def _admit(self, most: int, infos: dict[str, StreamInfo], places: dict[str, PlaceInStream], ahead: int) -> int:
         """How many entries may be read. All up to a place are delivered; those that are there still are not finished,
         or wait for their batch to be committed."""
         limit = self._options.max_pending
@@ -119,12 +119,12 @@ class Planner:
             self._streams.note(0, is_full=int(is_full))
         return max(0, min(most, limit - pending))
 
-    def _note(self, name: str, place: Place, *, is_new: bool) -> None:
+    def _note(self, name: str, place: PlaceInStream, *, is_new: bool) -> None:
         # What a query before has committed, with another checkpoint, must not delete what this one may read again.
         new = {"committed": FIRST_ID} if is_new else {}
         self._streams.note(self._shard(name), delivered=place.count, **new)
 
-    def _advance(self, name: str, place: Place, goal: StreamInfo, take: int, ahead: int) -> Place:
+    def _advance(self, name: str, place: PlaceInStream, goal: StreamInfo, take: int, ahead: int) -> PlaceInStream:
         if take == 0:
             return place
         if take == ahead:
@@ -137,7 +137,7 @@ class Planner:
 
     # -- what is missing ----------------------------------------------------------------------------------------
 
-    def _checked(self, name: str, place: Place, info: StreamInfo) -> Place:
+    def _checked(self, name: str, place: PlaceInStream, info: StreamInfo) -> PlaceInStream:
         """The place itself, if all entries behind it that were ever added are there. XTRIM takes the oldest, so what it
         took shows in the first; XDEL takes any, and the server remembers the highest."""
         ahead, here = info.added - place.count, order_of(place.id)

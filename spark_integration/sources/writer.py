@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
-from redis_acker.spouts.stream_writes import Part, Staging, StreamWrites
+from redis_acker.spouts.stream_writes import StagedPart, Staging, StreamWrites
 from spark_integration.errors import BadFrame
 from spark_integration.sources.address import ServerAddress
 from spark_integration.sources.options import SinkOptions
@@ -28,7 +28,7 @@ class Staged(WriterCommitMessage):
     """What the attempt of a task has staged."""
 
     query: str
-    parts: list[Part] = field(default_factory=list)
+    parts: list[StagedPart] = field(default_factory=list)
 
 
 class RowEntries:
@@ -141,7 +141,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         writes.expire()
 
 
-def _by_query(messages: list[WriterCommitMessage | None]) -> list[tuple[str, list[Part]]]:
+def _by_query(messages: list[WriterCommitMessage | None]) -> list[tuple[str, list[StagedPart]]]:
     """The query, and the parts of all its tasks; nothing for a batch without tasks."""
     staged = [one for one in messages if isinstance(one, Staged)]
     return [(staged[0].query, [part for one in staged for part in one.parts])] if staged else []

@@ -23,13 +23,13 @@ from spark_integration.frames import checks
 from spark_integration.frames.frame import TrackedFrame
 from spark_integration.frames.track import track
 from spark_integration.runs.arrivals import Arrivals, Counting
-from spark_integration.runs.held import Held
+from spark_integration.runs.in_stream import RunInStream
 from spark_integration.runs.kept_rows import unpack_rows
 from spark_integration.runs.summary import Summary
-from spark_integration.streams.checkpoint import Checkpoint
 from spark_integration.streams.counters import Latencies, StreamCounters
 from spark_integration.streams.deaths import alone_with, death_in
 from spark_integration.streams.parts import run_in_parts
+from spark_integration.streams.query_record import QueryRecord
 from spark_integration.streams.retries import Retries
 from spark_integration.streams.running import LOOK_EVERY_S, TrackedQuery
 from spark_integration.streams.spout import Source, StreamSpout
@@ -82,7 +82,7 @@ class StreamPlan:
             return None
         return Arrivals(self.arrival, self.frame.sparkSession.sparkContext.accumulator(Counter(), Counting()))
 
-    def tracked(self, frame: DataFrame, held: Held) -> TrackedFrame:
+    def tracked(self, frame: DataFrame, in_stream: RunInStream) -> TrackedFrame:
         """Rows, which are the same when they are read again, as a tracked frame whose run is one of the query."""
         tracked = track(
             frame,
@@ -94,7 +94,7 @@ class StreamPlan:
             stable_source=True,
             **self.options,
         )
-        return tracked.held_by(held)
+        return tracked.in_stream(in_stream)
 
     def query(self) -> MessageQuery:
         return MessageQuery(self)
@@ -124,13 +124,13 @@ class MessageQuery(TrackedQuery):
     def start(self, checkpoint: str, trigger: dict[str, Any], *, takes_over: bool) -> MessageQuery:
         self._spout.hold()
         try:
-            self._checkpoint = Checkpoint(self._plan.acker, self._plan.spout, self._plan.message_id)
-            self._checkpoint.check(self._plan.frame.sparkSession, checkpoint, takes_over=takes_over)
+            self._record = QueryRecord(self._plan.acker, self._plan.spout, self._plan.message_id)
+            self._record.check(self._plan.frame.sparkSession, checkpoint, takes_over=takes_over)
             if takes_over:
                 self._spout.start_batches_over()
             self._spout.written = written_before(self._acker, self._spout)
             self._start(self._plan.frame, checkpoint, trigger)
-            self._checkpoint.began(str(self.query.id))
+            self._record.began(str(self.query.id))
         except BaseException:
             self._is_stopped = True
             self._is_started.set()
@@ -170,13 +170,13 @@ class MessageQuery(TrackedQuery):
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
         self._spout.renew_lease()
         progress = BatchProgress(self._plan)
-        held = self._checkpoint.held(self._spout, self._tally, progress, batch_id, **self._told)
+        in_stream = self._record.in_stream(self._spout, self._tally, progress, batch_id, **self._told)
         # Tasks that keep the books write no notes: an earlier start of the query may have, with other steps.
         are_there = not (self._plan.is_fused and self._batches)
-        written = WrittenParts(self._acker, self._spout, held.input, are_there=are_there)
-        if self._checkpoint.is_finished(batch_id):
+        written = WrittenParts(self._acker, self._spout, in_stream.input, are_there=are_there)
+        if self._record.is_finished(batch_id):
             log.info("Micro-batch %d of spout %s was finished before.", batch_id, self._plan.spout)
-            self._clean_up(held, written)
+            self._clean_up(in_stream, written)
             return
         self._wait_for_room()
         if self._is_stopped:
@@ -186,17 +186,17 @@ class MessageQuery(TrackedQuery):
         if not self._plan.is_fused:
             batch = self._strays.rest_of(batch, self._plan.message_id)
         batch = checks.check_frame(batch, stable_source=self._plan.stable_source)
-        tracked = self._plan.tracked(batch, held)
+        tracked = self._plan.tracked(batch, in_stream)
         if self._plan.is_fused and not written:
             rows = self._run_tracked(tracked, progress)
         else:
-            rows = self._run_parts(batch, held, written)
+            rows = self._run_parts(batch, in_stream, written)
         self._tally.read()  # what has failed in a part that was written before needs its row too
         self._retries.find_rows(tracked)
         self._strays.bury()
         self._spout.renew_lease()
-        self._checkpoint.finish(batch_id)
-        self._clean_up(held, written)
+        self._record.finish(batch_id)
+        self._clean_up(in_stream, written)
         self._began_ms = None
         self._count_batch(batch_id, rows, begin_s)
 
@@ -219,7 +219,7 @@ class MessageQuery(TrackedQuery):
                     )
             self._wait_for_room()
 
-    def _run_parts(self, batch: DataFrame, held: Held, written: WrittenParts) -> int:
+    def _run_parts(self, batch: DataFrame, in_stream: RunInStream, written: WrittenParts) -> int:
         """A job in which no task keeps the books is done as a whole or not at all. What was written by a query that
         died is not written again."""
         plan = self._plan
@@ -227,7 +227,7 @@ class MessageQuery(TrackedQuery):
         def run(rows: DataFrame, part: str) -> int:
             done = written.finish(part)
             if done is None:
-                tracked = plan.tracked(rows, replace(held, written=WrittenPart(written, part)))
+                tracked = plan.tracked(rows, replace(in_stream, written=WrittenPart(written, part)))
                 done = plan.run(tracked).tracked
                 written.done(part, done)
             return done
@@ -240,11 +240,11 @@ class MessageQuery(TrackedQuery):
 
         return sum(run_in_parts(batch, plan.message_id, run, give_up, is_split=written.is_split))
 
-    def _clean_up(self, held: Held, written: WrittenParts) -> None:
+    def _clean_up(self, in_stream: RunInStream, written: WrittenParts) -> None:
         """Forgets how far the run of a micro-batch has come that is noted as finished."""
         if not self._plan.hands_over:
             self._acker.shards.failed_rows(self._spout.rows_name).delete()
-        held.progress.drop()
+        in_stream.progress.drop()
         written.drop()
         self._spout.end_batch(self._tally)
 

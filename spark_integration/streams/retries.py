@@ -11,7 +11,7 @@ from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import RunProgress
 from spark_integration.frames.frame import TrackedFrame
 from spark_integration.runs.done_keys import Settling
-from spark_integration.runs.held import Held
+from spark_integration.runs.in_stream import RunInStream
 from spark_integration.runs.kept_rows import bounded, pack_rows, unpack_rows
 from spark_integration.streams.deaths import alone_with, death_in
 from spark_integration.streams.spout import StreamSpout
@@ -109,7 +109,7 @@ class Retries:
     def _job(self, due: dict[MessageId, list[Any]]) -> None:
         table = unpack_rows(list(due.values()), self._plan.schema)
         frame = self._spark.createDataFrame(table, self._plan.frame.schema).coalesce(1)
-        held = Held(
+        in_stream = RunInStream(
             self._spout,
             self._tally,
             self._progress,
@@ -120,7 +120,7 @@ class Retries:
         )
         tag_jobs(self._spark, self._tag)
         try:
-            self._plan.run(self._plan.tracked(frame, held))
+            self._plan.run(self._plan.tracked(frame, in_stream))
         finally:
             untag_jobs(self._spark, self._tag)
         self._tally.read()

@@ -18,7 +18,7 @@ from redis_acker.store.hashes import StoredHash
 from redis_acker.store.message_ids import MessageId
 from redis_acker.store.progress import RunProgress
 from spark_integration.errors import SourceUnavailable
-from spark_integration.runs.held import Spans
+from spark_integration.runs.in_stream import Spans
 from spark_integration.runs.kept_rows import bounded, pack_rows
 from spark_integration.runs.portions import own_edges
 from spark_integration.runs.strays import AWAY, NO_ID, WAITS

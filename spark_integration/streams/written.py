@@ -15,7 +15,7 @@ from redis_acker.errors import Unreadable
 from redis_acker.store.hashes import json_of
 from redis_acker.store.progress import KEPT_FOR_MS, RunProgress
 from redis_acker.store.quarantine import Quarantine
-from spark_integration.runs.held import Spans
+from spark_integration.runs.in_stream import Spans
 from spark_integration.runs.portions import own_edges
 from spark_integration.streams.spout import StreamSpout, Written
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Note:
+class PartNote:
     """A part that is written."""
 
     batch: str
@@ -81,11 +81,11 @@ class WrittenParts:
         self.done(part, rows)
         return rows
 
-    def _is_proven(self, note: Note) -> bool:
+    def _is_proven(self, note: PartNote) -> bool:
         """Whether what has failed in it is known for certain."""
         return not note.spans or note.lives == self._acker.shards.server_lives()
 
-    def _ack(self, note: Note) -> None:
+    def _ack(self, note: PartNote) -> None:
         for first, rows in note.spans:
             roots = np.setdiff1d(self._progress.roots_of(first, rows), np.array(note.failed, dtype=np.uint64))
             if self._acker.extend(roots):  # else they are complete, or have timed out: the store need not keep the acks
@@ -93,7 +93,7 @@ class WrittenParts:
 
     def done(self, part: str, rows: int) -> None:
         """Nothing of a part is pending any more."""
-        self._put(part, Note(self._batch, rows))
+        self._put(part, PartNote(self._batch, rows))
 
     def forget(self, part: str) -> None:
         """The part that was noted here has to be done again."""
@@ -109,7 +109,7 @@ class WrittenParts:
         for one in fields:
             self._notes.pop(one, None)
 
-    def _put(self, part: str, note: Note) -> None:
+    def _put(self, part: str, note: PartNote) -> None:
         self._notes[self._field(part)] = note  # first: it may be stored though the reply is lost
         self._stored.put({self._field(part): json.dumps(list(asdict(note).values()))})
         self._stored.expire(KEPT_FOR_MS)
@@ -137,17 +137,17 @@ class WrittenPart:
 
     def note(self, token: str, lives: list[str], spans: Spans, failed: list[int]) -> None:
         rows = sum(count for _, count in spans)
-        self.parts._put(self.part, Note(self.parts._batch, rows, token, lives, spans, failed))
+        self.parts._put(self.part, PartNote(self.parts._batch, rows, token, lives, spans, failed))
 
     def forget(self) -> None:
         self.parts.forget(self.part)
 
 
-def _note_of(field: bytes, text: bytes) -> tuple[str, Note]:
+def _note_of(field: bytes, text: bytes) -> tuple[str, PartNote]:
     match json_of(text):
         case [str(batch), int(rows), str(token), list(lives), list(spans), list(failed)]:
             roots = [one for one in failed if type(one) is int and 0 <= one < 1 << 64]
-            note = Note(batch, rows, token, lives, [_span_of(one) for one in spans], roots)
+            note = PartNote(batch, rows, token, lives, [_span_of(one) for one in spans], roots)
             return field.decode(errors="replace"), note
     raise Unreadable("it is not a note of what is written")
 

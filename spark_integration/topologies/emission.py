@@ -12,7 +12,7 @@ from redis_acker.components.component import TaskContext, TaskId
 from redis_acker.components.tuples import Tuple
 from redis_acker.topology.routing import TaskRouter
 from spark_integration.topologies.plan import Plan
-from spark_integration.topologies.wire import MORE, Chunk, Delivery, Row, pack_values
+from spark_integration.topologies.wire import MORE, Chunk, TupleDelivery, WireRow, pack_values
 
 CHUNK_BYTES = 1 << 20
 """Deliveries are sent on when there is about this much of them."""
@@ -81,7 +81,7 @@ class Outbox:
     def __init__(self, plan: Plan, emission: Emission, sender: int, level: int) -> None:
         self._plan, self._emission, self._sender = plan, emission, sender
         self._next_level = level + 1
-        self._waiting: dict[int, list[Delivery]] = {}
+        self._waiting: dict[int, list[TupleDelivery]] = {}
         self._sent: Counter[int] = Counter()
         self._bytes = 0
         self.queues = plan.queues(self.put)
@@ -91,24 +91,24 @@ class Outbox:
 
     def put(self, task: int, tup: Tuple) -> None:
         stream = self._plan.stream_numbers[tup.component, tup.stream]
-        one = Delivery(self._emission.new_key(), stream, tup.anchors.to_bytes(), self._emission.values)
+        one = TupleDelivery(self._emission.new_key(), stream, tup.anchors.to_bytes(), self._emission.values)
         self._waiting.setdefault(task, []).append(one)
         self._sent[task] += 1
         self._bytes += len(one.values) + len(one.anchors) + len(one.key)
 
-    def dispatch(self) -> list[Row]:
+    def dispatch(self) -> list[WireRow]:
         """Empties the outbox into rows. More may follow."""
         waiting, self._waiting, self._bytes = self._waiting, {}, 0
         return [self._row(task, MORE, some) for task, some in waiting.items()]
 
-    def close(self) -> list[Row]:
+    def close(self) -> list[WireRow]:
         """The last rows. They tell each task that listens how many deliveries there were for it, also if there were
         none."""
         waiting, self._waiting = self._waiting, {}
         receivers = {*waiting, *self._plan.receivers_of(self._sender)}
         return [self._row(task, self._sent[task], waiting.get(task, [])) for task in sorted(receivers)]
 
-    def _row(self, task: int, total: int, deliveries: list[Delivery]) -> Row:
+    def _row(self, task: int, total: int, deliveries: list[TupleDelivery]) -> WireRow:
         return self._plan.address(task, Chunk.of(self._sender, total, deliveries).packed(), self._next_level)
 
 

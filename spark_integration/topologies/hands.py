@@ -15,7 +15,7 @@ from redis_acker.store.acker import Acker
 from redis_acker.topology.local import HANDS_SHARE, HANGS_AFTER
 from spark_integration.errors import BoltHangs
 from spark_integration.topologies.acks import when_it_is_there
-from spark_integration.topologies.notes import Note, Notes, State
+from spark_integration.topologies.notes import Note, Notes, NoteState
 
 LOOKS_PER_TIMEOUT = 8
 """How often within a timeout it is looked whether a bolt hangs."""
@@ -40,7 +40,7 @@ class Hands:
         self._lock = threading.Lock()
         self._key, self._phase = b"", ""
         self._tuples: list[Tuple] = []
-        self._state: State | None = None
+        self._state: NoteState | None = None
         self._since_s = 0.0
         self._is_late = False
         """Whether the log says that a phase does not end."""
@@ -109,7 +109,7 @@ class Hands:
             log.warning("A task cannot keep its messages alive: %s", error)
         self._state = None
 
-    def _note(self, state: State) -> None:
+    def _note(self, state: NoteState) -> None:
         at_ms = int(1000 * (time.time() - time.monotonic() + self._since_s))
         what = self._phase or str(self._tuples[0])
         self._notes.put(self._place, Note(state, self._key.hex(), _roots(self._tuples), self._component, what, at_ms))

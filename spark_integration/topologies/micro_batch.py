@@ -16,7 +16,7 @@ from redis_acker.errors import BadInput
 from redis_acker.store.ids import U64Array
 from redis_acker.store.packed import split_anchors, unpack_anchor_arrays, unpack_anchors
 from spark_integration.topologies.plan import Plan
-from spark_integration.topologies.wire import DRIVER, Chunk, Delivery, Row, pack_values, to_arrow
+from spark_integration.topologies.wire import DRIVER, Chunk, TupleDelivery, WireRow, pack_values, to_arrow
 
 MOST_BYTES = 32 << 20
 """A micro-batch that has reached this size takes no further deliveries."""
@@ -31,16 +31,16 @@ class MicroBatch:
 
     number: int
     """Unique in a run. It stays the same when the job is run again, and so do the tokens of its acks."""
-    deliveries: list[tuple[int, Delivery]]
+    deliveries: list[tuple[int, TupleDelivery]]
     """Each with its task."""
 
     def table(self, tasks: int) -> pa.Table:
         """One row for each of so many tasks, also for those without deliveries, so that Spark may spread them over
         partitions as they are."""
-        shares: list[list[Delivery]] = [[] for _ in range(tasks)]
+        shares: list[list[TupleDelivery]] = [[] for _ in range(tasks)]
         for task, delivery in self.deliveries:
             shares[task].append(delivery)
-        rows = [Row(0, task, Chunk.of(DRIVER, len(share), share).packed()) for task, share in enumerate(shares)]
+        rows = [WireRow(0, task, Chunk.of(DRIVER, len(share), share).packed()) for task, share in enumerate(shares)]
         return pa.Table.from_batches([to_arrow(rows)])
 
     def roots(self) -> U64Array:
@@ -55,7 +55,7 @@ class Gatherer:
         self._plan, self._refuse = plan, refuse
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._keys, self._batches = count(1), count(1)
-        self._waiting: list[tuple[int, Delivery]] = []
+        self._waiting: list[tuple[int, TupleDelivery]] = []
         self._in_work: dict[int, MicroBatch] = {}
         self._bytes = 0
         self.delivered = self.finished = 0
@@ -75,7 +75,7 @@ class Gatherer:
 
     def put_packed(self, task: int, stream: int, anchors: bytes, values: bytes) -> None:
         with self._lock:
-            self._waiting.append((task, Delivery(pack(">Q", next(self._keys)), stream, anchors, values)))
+            self._waiting.append((task, TupleDelivery(pack(">Q", next(self._keys)), stream, anchors, values)))
             self._bytes += len(anchors) + len(values)
             self.delivered += 1
             self.untracked += not anchors
@@ -114,17 +114,17 @@ class Gatherer:
             batches = [self._waiting, *(batch.deliveries for batch in self._in_work.values())]
             return _roots(delivery for deliveries in batches for _, delivery in deliveries)
 
-    def _batch_of(self, deliveries: list[tuple[int, Delivery]]) -> MicroBatch:
+    def _batch_of(self, deliveries: list[tuple[int, TupleDelivery]]) -> MicroBatch:
         batch = MicroBatch(next(self._batches), deliveries)
         self._in_work[batch.number] = batch
         return batch
 
 
-def _is_alive(delivery: Delivery, live_roots: Set[int]) -> bool:
+def _is_alive(delivery: TupleDelivery, live_roots: Set[int]) -> bool:
     packed, _ = split_anchors(delivery.anchors)
     return not packed or any(root in live_roots for root, _ in unpack_anchors(packed))
 
 
-def _roots(deliveries: Iterable[Delivery]) -> U64Array:
+def _roots(deliveries: Iterable[TupleDelivery]) -> U64Array:
     roots, _ = unpack_anchor_arrays(b"".join(split_anchors(delivery.anchors)[0] for delivery in deliveries))
     return np.unique(roots)

@@ -22,7 +22,7 @@ from redis_acker.topology.task import IN_HANDS
 NOTES_EXPIRE_MS = 24 * 3600 * 1000
 """A driver that dies leaves its notes behind for this long."""
 
-State = Literal["begun", "long", "given up"]
+NoteState = Literal["begun", "long", "given up"]
 """begun: noted at once, by a task that is told to. long: in work for so long that the driver keeps it alive no more.
 given up: not to be worked on."""
 
@@ -31,7 +31,7 @@ given up: not to be worked on."""
 class Note:
     """What a task, or a part of it, is at: a tuple, or prepare() or cleanup() with all its tuples."""
 
-    state: State
+    state: NoteState
     key: str
     """That of the delivery, in hexadecimal."""
     roots: list[int]

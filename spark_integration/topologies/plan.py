@@ -13,7 +13,7 @@ from redis_acker.errors import BadInput, BadTopology
 from redis_acker.store.acker import Acker
 from redis_acker.topology.routing import TupleQueue
 from redis_acker.topology.topology import ComponentSpec, Topology
-from spark_integration.topologies.wire import DRIVER, Row, pickle_by_value
+from spark_integration.topologies.wire import DRIVER, WireRow, pickle_by_value
 from spark_integration.workers import StoreAddress
 
 
@@ -69,12 +69,12 @@ class Plan:
     def partitions_at(self, level: int) -> int:
         return len(self.tasks_at(level))
 
-    def address(self, task: int, data: bytes, level: int) -> Row:
+    def address(self, task: int, data: bytes, level: int) -> WireRow:
         """A row for a task. Each task of the level has a partition to itself; a row that only passes goes with any."""
         if level >= len(self.levels):
-            return Row(0, task, data)
+            return WireRow(0, task, data)
         tasks = self.tasks_at(level)
-        return Row(tasks.index(task) if task in tasks else task % len(tasks), task, data)
+        return WireRow(tasks.index(task) if task in tasks else task % len(tasks), task, data)
 
     def queues(self, put: Callable[[int, Tuple], None]) -> dict[str, list[TupleQueue]]:
         """A queue for each task of each bolt, all of which call put with the number of their task."""

@@ -28,7 +28,7 @@ from spark_integration.topologies.lookout import Lookout
 from spark_integration.topologies.micro_batch import Gatherer, MicroBatch
 from spark_integration.topologies.plan import make_plan
 from spark_integration.topologies.spark_jobs import Jobs, short
-from spark_integration.topologies.wire import RESULT, Row, unpack_deliveries
+from spark_integration.topologies.wire import RESULT, WireRow, unpack_deliveries
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -164,7 +164,7 @@ class SparkRunner(Runner):
         self._when_it_is_there(lookout.forget_hands)
         return self._when_it_is_there(lookout.given_up) or 0
 
-    def _finish(self, batch: MicroBatch, rows: list[Row]) -> None:
+    def _finish(self, batch: MicroBatch, rows: list[WireRow]) -> None:
         failed = list[tuple[str, int]]()
         for row in rows:
             if row.task != RESULT:

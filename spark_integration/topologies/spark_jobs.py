@@ -11,7 +11,7 @@ from spark_integration.errors import JobFailed, error_of
 from spark_integration.topologies.micro_batch import MicroBatch
 from spark_integration.topologies.plan import Plan
 from spark_integration.topologies.task import Level, level_step, load_step
-from spark_integration.topologies.wire import RESULT, SCHEMA, Row, from_arrow, to_arrow
+from spark_integration.topologies.wire import RESULT, SCHEMA, WireRow, from_arrow, to_arrow
 from spark_integration.workers import check_python, for_workers
 
 _NUMBERS_PER_PARTITION = 20
@@ -34,7 +34,7 @@ class Jobs:
         or they cannot load the bolts; with store=True also if they cannot reach the store."""
         check_python(self._spark)
         try:
-            frame = self._spark.createDataFrame(pa.Table.from_batches([to_arrow([Row(0, RESULT, b"")])]))
+            frame = self._spark.createDataFrame(pa.Table.from_batches([to_arrow([WireRow(0, RESULT, b"")])]))
             rows = from_arrow(
                 frame.mapInArrow(for_workers(load_step(self._plan, store=store), name="load"), SCHEMA).toArrow()
             )
@@ -51,7 +51,7 @@ class Jobs:
                 "spark.addArtifacts()."
             )
 
-    def run(self, batch: MicroBatch, *, is_careful: bool = False) -> list[Row]:
+    def run(self, batch: MicroBatch, *, is_careful: bool = False) -> list[WireRow]:
         """Runs a micro-batch. Returns what its tasks counted, and deliveries that must wait for the next.
 
         is_careful: one task after the other, each noting what it works on, so that it is known what a worker dies of.

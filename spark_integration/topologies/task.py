@@ -28,8 +28,8 @@ from spark_integration.topologies.notes import Notes
 from spark_integration.topologies.plan import Plan
 from spark_integration.topologies.wire import (
     RESULT,
-    Delivery,
-    Row,
+    TupleDelivery,
+    WireRow,
     all_deliveries,
     from_arrow,
     to_arrow,
@@ -91,7 +91,7 @@ def load_step(plan: Plan, *, store: bool) -> ArrowFunction:
                 try:
                     pickle.loads(pickled)
                 except Exception as error:
-                    yield to_arrow([Row(0, RESULT, f"{name!r}: {text_of(error)}".encode())])
+                    yield to_arrow([WireRow(0, RESULT, f"{name!r}: {text_of(error)}".encode())])
 
     return load_bolts
 
@@ -127,7 +127,7 @@ class Task:
                 self._given_up_keys.add(bytes.fromhex(note.key))
                 self._given_up_roots.update(note.roots)
 
-    def rows(self, deliveries: Sequence[Delivery]) -> Iterator[list[Row]]:
+    def rows(self, deliveries: Sequence[TupleDelivery]) -> Iterator[list[WireRow]]:
         """Works on its share of the micro-batch. Yields rows for other tasks and, last, one for the driver."""
         known = [one for one in deliveries if not self._is_given_up(one)]
         self._collector.counters.skipped += len(deliveries) - len(known)
@@ -139,7 +139,7 @@ class Task:
         result = self._plan.address(RESULT, pickle.dumps(done), self._level.number + 1)
         yield [*self._outbox.close(), result]
 
-    def _work(self, deliveries: Sequence[Delivery]) -> Iterator[list[Row]]:
+    def _work(self, deliveries: Sequence[TupleDelivery]) -> Iterator[list[WireRow]]:
         tuples = [self._tuple(one) for one in deliveries]
         bolt = self._prepare(tuples)
         if bolt:
@@ -162,14 +162,14 @@ class Task:
         if self._acks is not None:
             self._acks.send()
 
-    def _is_given_up(self, delivery: Delivery) -> bool:
+    def _is_given_up(self, delivery: TupleDelivery) -> bool:
         if delivery.key in self._given_up_keys:
             return True
         if not (self._given_up_roots and delivery.anchors):
             return False
         return all(root in self._given_up_roots for root, _ in unpack_anchors(split_anchors(delivery.anchors)[0]))
 
-    def _tuple(self, delivery: Delivery) -> Tuple:
+    def _tuple(self, delivery: TupleDelivery) -> Tuple:
         component, stream = self._plan.streams[delivery.stream]
         fields = self._plan.topology.components[component].component.fields_of(stream) or ()
         packed, trace = split_anchors(delivery.anchors)

@@ -36,7 +36,7 @@ _SCALARS = frozenset({str, bytes, int, float, bool, type(None)})
 _PLAIN, _PICKLED = b"m", b"p"
 
 
-class Delivery(NamedTuple):
+class TupleDelivery(NamedTuple):
     """One tuple on its way to one task."""
 
     key: bytes
@@ -47,7 +47,7 @@ class Delivery(NamedTuple):
     values: bytes
 
 
-class Row(NamedTuple):
+class WireRow(NamedTuple):
     part: int
     task: int
     data: bytes
@@ -66,16 +66,16 @@ class Chunk(NamedTuple):
         return pickle.dumps(tuple(self), protocol=5)
 
     @classmethod
-    def of(cls, sender: int, total: int, deliveries: Sequence[Delivery]) -> Chunk:
+    def of(cls, sender: int, total: int, deliveries: Sequence[TupleDelivery]) -> Chunk:
         return cls(sender, total, [tuple(one) for one in deliveries])  # named tuples are slow to pickle
 
 
-def unpack_deliveries(chunks: Iterable[bytes]) -> list[Delivery]:
+def unpack_deliveries(chunks: Iterable[bytes]) -> list[TupleDelivery]:
     """The deliveries in rows for a task, in order."""
     return _in_order(map(_chunk, chunks))
 
 
-def all_deliveries(chunks: Iterable[bytes], senders: Iterable[int]) -> list[Delivery]:
+def all_deliveries(chunks: Iterable[bytes], senders: Iterable[int]) -> list[TupleDelivery]:
     """The deliveries of all rows for a task, in order. Raises CutShort unless everything is here that these senders
     have sent it: that the input has ended does not prove it."""
     found, totals = [_chunk(packed) for packed in chunks], dict[int, int]()
@@ -96,8 +96,8 @@ def _chunk(packed: bytes) -> Chunk:
     return Chunk(*pickle.loads(packed))
 
 
-def _in_order(chunks: Iterable[Chunk]) -> list[Delivery]:
-    return sorted(Delivery(*one) for chunk in chunks for one in chunk.deliveries)
+def _in_order(chunks: Iterable[Chunk]) -> list[TupleDelivery]:
+    return sorted(TupleDelivery(*one) for chunk in chunks for one in chunk.deliveries)
 
 
 def pack_values(values: Sequence[Any]) -> bytes:
@@ -121,12 +121,12 @@ def unpack_values(data: bytes) -> tuple[Any, ...]:
     return found
 
 
-def to_arrow(rows: Sequence[Row]) -> pa.RecordBatch:
+def to_arrow(rows: Sequence[WireRow]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True) if rows else ((), (), ())
     return pa.RecordBatch.from_arrays(
         [pa.array(column, kind.type) for column, kind in zip(columns, _ARROW, strict=True)], schema=_ARROW
     )
 
 
-def from_arrow(batch: pa.RecordBatch | pa.Table) -> list[Row]:
-    return [Row(*values) for values in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+def from_arrow(batch: pa.RecordBatch | pa.Table) -> list[WireRow]:
+    return [WireRow(*values) for values in zip(*(column.to_pylist() for column in batch.columns), strict=True)]

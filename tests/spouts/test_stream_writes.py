@@ -10,7 +10,7 @@ import pytest
 
 from redis_acker.errors import BadInput, MemoryFull, StagedGone, WrongKeyType
 from redis_acker.spouts import stream_writes
-from redis_acker.spouts.stream_writes import MOST_FIELDS, Part, Staging, StreamWrites
+from redis_acker.spouts.stream_writes import MOST_FIELDS, StagedPart, Staging, StreamWrites
 from redis_acker.spouts.user_streams import stream_names
 from tests.backends import Backend, Keeper, Servers, make_backend
 from tests.proxy import CuttingProxy
@@ -30,9 +30,9 @@ class World:
         self.writes = StreamWrites(self.streams, QUERY)
         self._backend, self._namespace = backend, namespace
 
-    def stage(self, numbers: range, batch: int, *, turn: int = 0, tasks: int = 2) -> list[Part]:
+    def stage(self, numbers: range, batch: int, *, turn: int = 0, tasks: int = 2) -> list[StagedPart]:
         """What an attempt stages. turn: other attempts deal the same rows out in another way."""
-        parts: list[Part] = []
+        parts: list[StagedPart] = []
         for task in range(tasks):
             staging = Staging(self.streams, QUERY, batch)
             for number in numbers[len(numbers) * task // tasks : len(numbers) * (task + 1) // tasks]:

@@ -18,7 +18,7 @@ import pytest
 from redis_acker.cli import drain as drain_command
 from redis_acker.cli import replay as replay_command
 from redis_acker.cli.failure_file import FailureFile
-from redis_acker.cli.options import Failures, Pace, Store
+from redis_acker.cli.options import Failures, RateLimit, Store
 from redis_acker.cli.output import Output
 from redis_acker.retries.book import RetryBook
 from redis_acker.retries.withdrawals import Owner
@@ -49,7 +49,7 @@ class Driver:
 T = TypeVar("T")
 
 
-class SmallSteps(Pace):
+class SmallSteps(RateLimit):
     """Few roots at a time, so that a failure takes several steps, and no waiting."""
 
     def parts(self, roots: Iterable[T]) -> Iterator[list[T]]:

@@ -21,8 +21,8 @@ from redis_acker import Acker, RetryPolicy
 from spark_integration import track_stream
 from spark_integration.runs.books import TaskBooks
 from spark_integration.runs.leaving_books import LeavingBooks
-from spark_integration.streams.checkpoint import Checkpoint
 from spark_integration.streams.query import MessageQuery
+from spark_integration.streams.query_record import QueryRecord
 from spark_integration.streams.spout import StreamSpout
 from spark_integration.streams.written import WrittenParts
 from tests.spark.cluster import HOSTS, SMALL
@@ -118,14 +118,14 @@ def hold_before_commit(work: Work) -> None:
 
 
 def hold_at_record(work: Work, *, after: bool) -> None:
-    real = Checkpoint.finish
+    real = QueryRecord.finish
 
-    def finish(checkpoint: Checkpoint, batch: int) -> None:
+    def finish(checkpoint: QueryRecord, batch: int) -> None:
         if after:
             real(checkpoint, batch)
         work.hold()
 
-    setattr(Checkpoint, "finish", finish)  # noqa: B010
+    setattr(QueryRecord, "finish", finish)  # noqa: B010
 
 
 def hold_in_acks(work: Work) -> None:

@@ -19,11 +19,11 @@ from spark_integration.errors import CutShort
 from spark_integration.topologies.micro_batch import Gatherer, MicroBatch
 from spark_integration.topologies.plan import make_plan
 from spark_integration.topologies.task import Level, level_step
-from spark_integration.topologies.wire import RESULT, Row, from_arrow, to_arrow
+from spark_integration.topologies.wire import RESULT, WireRow, from_arrow, to_arrow
 
 ATTEMPTS = 3
 
-Output = list[Row]
+Output = list[WireRow]
 
 
 class Attempts:

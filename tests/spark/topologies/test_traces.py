@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from redis_acker import Anchors, BasicBolt, Bolt, OutputCollector, TaskContext, Tuple
 from spark_integration.topologies.plan import Plan, make_plan
 from spark_integration.topologies.task import Level, Task
-from spark_integration.topologies.wire import Delivery, pack_values, unpack_deliveries
+from spark_integration.topologies.wire import TupleDelivery, pack_values, unpack_deliveries
 from tests.spans import FileExporter, Spans, attribute, spans
 from tests.spark.topologies.conftest import Bench
 from tests.spark.topologies.parts import Relay, chain
@@ -76,9 +76,9 @@ headers: list[bytes] = []
 """What the bolt above has sent, in this process."""
 
 
-def attempt(plan: Plan) -> list[Delivery]:
+def attempt(plan: Plan) -> list[TupleDelivery]:
     """What a task of the first level sends on."""
-    delivery = Delivery(pack(">Q", 1), 0, Anchors.traced({1: 2}, TRACE).to_bytes(), pack_values(["a"]))
+    delivery = TupleDelivery(pack(">Q", 1), 0, Anchors.traced({1: 2}, TRACE).to_bytes(), pack_values(["a"]))
     rows = [row for rows in Task(Level(plan, 0, 1), 0).rows([delivery]) for row in rows]
     return unpack_deliveries(row.data for row in rows if row.task >= 0)
 

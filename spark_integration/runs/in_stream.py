@@ -1,4 +1,4 @@
-"""What a run does not have for itself when it is one of many of a stream: the stream holds the spout, and counts."""
+"""What a run is told when it is one of many of a stream: the stream holds the spout, and counts."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class WrittenNote(Protocol):
 
 
 @dataclass(frozen=True)
-class Held:
-    """A spout that is held over many runs. Their progress stays until whoever holds it drops it."""
+class RunInStream:
+    """The place of a run in its stream, which holds the spout over many runs and drops their progress."""
 
     spout: RunSpout
     tally: Tally

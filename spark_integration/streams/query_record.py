@@ -12,12 +12,12 @@ from redis_acker import Acker
 from redis_acker.store.progress import RunProgress
 from redis_acker.store.tracked_streams import TrackedStreamRecord, TrackedStreams
 from spark_integration.errors import OtherCheckpoint
-from spark_integration.runs.held import Held
+from spark_integration.runs.in_stream import RunInStream
 from spark_integration.streams.spout import StreamSpout
 from spark_integration.streams.tally import StreamTally
 
 
-class Checkpoint:
+class QueryRecord:
     """The record of a query's spout, next to Spark's own checkpoint."""
 
     def __init__(self, acker: Acker, spout: str, message_id: str) -> None:
@@ -68,12 +68,14 @@ class Checkpoint:
         self._record = replace(self._record, batch=batch)
         self._records.put(self._spout, self._record)
 
-    def held(self, spout: StreamSpout, tally: StreamTally, progress: RunProgress, batch: int, **options: Any) -> Held:
+    def in_stream(
+        self, spout: StreamSpout, tally: StreamTally, progress: RunProgress, batch: int, **options: Any
+    ) -> RunInStream:
         """What the run of a micro-batch is told."""
         query = self._record.query
         name = f"query {query} batch {batch}"
         rows, waiting = spout.rows_name, spout.waiting_now
-        return Held(spout, tally, progress, name, query, rows=rows, waiting=waiting, **options)
+        return RunInStream(spout, tally, progress, name, query, rows=rows, waiting=waiting, **options)
 
 
 def query_of(spark: SparkSession, checkpoint: str) -> str:
