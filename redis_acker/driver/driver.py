@@ -33,7 +33,7 @@ LONGEST_PAUSE_S = 0.05
 process acks is noticed after about as long again as its work took."""
 
 BUSY_EVENTS_EVERY_S = 0.005
-IDLE_EVENTS_EVERY_S = 0.25
+IDLE_EVENTS_EVERY_S = 0.5
 """How often a driver looks for final events without being woken: while it emits, and while nothing is pending."""
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from redis_acker.topology.topology import Topology
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-FLUSH_EVERY_S = 0.1
+FLUSH_EVERY_S = 0.2
 """How long acks and fails wait at most, however long their task works on its next tuple."""
 
 HANDS_SHARE = 0.5

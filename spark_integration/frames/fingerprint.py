@@ -32,6 +32,8 @@ _COUNTED = {"Parquet", "ORC"}
 
 _FILE = re.compile(r"path=(.*?);.*?length=(\d+);.*?modification_time=(\d+);")
 
+_PATH = re.compile("paths? -> ", re.IGNORECASE)
+
 _one_at_a_time = threading.Lock()
 """Whoever has it may change how Spark writes plans."""
 
@@ -114,10 +116,11 @@ def _is_known(leaf: Any) -> bool:
 
 
 def _source(leaf: Any) -> str:
-    """What a leaf of a plan reads. Of files: the path, length and modification time of each, and how they are read."""
+    """What a leaf of a plan reads. Of files: the path, length and modification time of each, and how they are read;
+    however the path was written by which they were found."""
     if not _is_files(leaf):
         return str(leaf.canonicalized().toString())
     relation = leaf.relation()
     files = sorted(map(str, _FILE.findall(relation.location().allFiles().mkString("\n"))))
-    options = sorted(str(relation.options().mkString("\n")).splitlines())
+    options = sorted(one for one in str(relation.options().mkString("\n")).splitlines() if not _PATH.match(one))
     return "\n".join([leaf.schema().json(), *options, *files])

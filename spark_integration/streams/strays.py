@@ -18,9 +18,6 @@ from spark_integration.runs.kept_rows import bounded, pack_rows
 from spark_integration.runs.strays import LONG_ID, NO_ID, WAITS, name_of, strays_of
 from spark_integration.streams.spout import StreamSpout
 
-_MOST_STRAYS = 10_000
-"""In one micro-batch of a job with a shuffle."""
-
 
 class StrayRows:
     """The strays of one query."""
@@ -42,12 +39,12 @@ class StrayRows:
         self._spout.rows_before = {}
 
     def rest_of(self, frame: DataFrame, message_id: str) -> DataFrame:
-        """For jobs in which no worker sees whole rows first: the rows that can be tracked. Of the others the first are
-        made dead letters."""
+        """For jobs in which no worker sees whole rows first: the rows that can be tracked. The others are made dead
+        letters."""
         column = F.col(f"`{message_id}`")
         is_text = frame.schema[message_id].dataType.typeName() in ("string", "binary")
         fits = column.isNotNull() & (F.octet_length(column) <= MAX_ID_BYTES if is_text else F.lit(True))
-        strays = frame.where(~F.coalesce(fits, F.lit(False))).limit(_MOST_STRAYS).toArrow()
+        strays = frame.where(~F.coalesce(fits, F.lit(False))).toArrow()
         for text, one in zip(pack_rows(strays), strays.column(message_id).to_pylist(), strict=True):
             payload, why = json.loads(bounded(text)), NO_ID if one is None else LONG_ID
             self._spout.give_up(name_of(text), why, payload if type(payload) is list else None)

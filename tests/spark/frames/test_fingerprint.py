@@ -80,6 +80,10 @@ def test_files_that_are_read_in_another_way(spark: SparkSession, files: str) -> 
     assert differ(as_texts("int"), as_texts("double"))
 
 
+def test_the_same_files_by_another_spelling_of_their_path_are_the_same(spark: SparkSession, files: str) -> None:
+    assert not differ(spark.read.csv(files), spark.read.csv([f"file://{files}"]))
+
+
 def test_files_that_a_subquery_reads(spark: SparkSession, files: str, tmp_path: Path) -> None:
     rates = str(tmp_path / "rates")
 

@@ -187,11 +187,12 @@ def test_a_row_with_the_id_of_a_message_that_waits_is_a_dead_letter_unless_it_is
 
 def test_rows_without_an_id_do_not_stop_a_job_with_a_shuffle(stream: MakeStream, acker: Acker, feed: Feed) -> None:
     rows = [{"id": f"m{n}", "number": n} for n in range(10)]
-    feed.put_rows("one.json", [*rows, {"id": None, "number": 100}, {"id": "x" * 1025, "number": 101}])
+    many = [{"id": None, "number": 1_000 + n} for n in range(10_001)]
+    feed.put_rows("one.json", [*rows, *many, {"id": "x" * 1025, "number": 101}])
 
     found = run(stream().repartition(2).sink(feed.sink, per="row"), feed.checkpoint)
 
-    assert (found.messages, found.completed, found.dead) == (10, 10, 2)
+    assert (found.messages, found.completed, found.dead) == (10, 10, 10_002)
     assert feed.sunk() == dict.fromkeys(range(10), 1)
     said = {letter.history[-1].error for letter in letters(acker).values()}
     assert said == {"it has no message id", "its message id has more than 1024 bytes"}
