@@ -247,7 +247,7 @@ class AckBuffer:
         with self._gathering:
             fails, self._fails = self._fails, {}
         if fails:
-            self._unsent.append(_FailsToSend([(roots, cause) for cause, roots in fails.items()]))
+            self._unsent.append(_FailsToSend([(np.array(roots, np.uint64), cause) for cause, roots in fails.items()]))
         if acks := [self._acks.popleft() for _ in range(len(self._acks))]:
             roots = [root for edges, _ in acks for root in edges]
             ack_vals = [edge ^ child_edges for edges, child_edges in acks for edge in edges.values()]
@@ -256,7 +256,7 @@ class AckBuffer:
 
 @dataclass
 class _FailsToSend:
-    fails: list[tuple[list[int], Cause]]
+    fails: list[tuple[U64Array, Cause]]
 
     def send(self, acker: Acker) -> int:
         return acker.fail_all(self.fails).failed

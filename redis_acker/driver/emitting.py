@@ -123,14 +123,14 @@ class Emitter:
         if not (loose or ready):
             return False
         routed = [self._routed(message) for message in loose]
-        found = [(life, self._targets_of(life)) for life in ready]
-        tracked = [life for life, targets in found if targets]
+        targets_of = [self._targets_of(life) for life in ready]
+        tracked = [life for life, targets in zip(ready, targets_of, strict=True) if targets]
         if tracked:
-            self._batch = self._allocate(tracked, [targets for _, targets in found if targets])
-        for life, targets in found:
+            self._batch = self._allocate(tracked, [targets for targets in targets_of if targets])
+        for life, targets in zip(ready, targets_of, strict=True):
             if targets is not None and not targets:
                 self._emit_unheard(life)
-        if len(found) == len(all_ready):
+        if len(ready) == len(all_ready):
             messages.move_all(State.READY, State.EMITTING)
         else:
             for life in tracked:

@@ -8,7 +8,7 @@ from typing import Any
 
 from redis_acker.components.spout import Message, Spout
 from redis_acker.driver.finishing import Finisher
-from redis_acker.driver.life import Messages, State
+from redis_acker.driver.life import Life, Messages, State
 from redis_acker.driver.observer import Reporter
 from redis_acker.driver.telling import Teller
 from redis_acker.errors import BadInput
@@ -184,12 +184,19 @@ class Intake:
         over, their values are kept and nothing else happens."""
         for message_id, message in list(self._inbox.items()):
             life = self._messages.life_of(message_id)
-            if life.state is State.FINISHED:
-                self._teller.tell(life, is_dead=life.is_dead)
-            elif life.state in _IN_WORK and life.message:
-                self._reporter.repeated(message)
-            self._messages.keep(life, message)
-            if life.state in (None, State.ASKED):
+            if life.state is None:  # as a rule
+                life.message = message
                 self._messages.move(life, State.READY)
+            else:
+                self._take_again(life, message)
             del self._inbox[message_id]
         self._teller.commit()
+
+    def _take_again(self, life: Life, message: Message) -> None:
+        if life.state is State.FINISHED:
+            self._teller.tell(life, is_dead=life.is_dead)
+        elif life.state in _IN_WORK and life.message:
+            self._reporter.repeated(message)
+        self._messages.keep(life, message)
+        if life.state is State.ASKED:
+            self._messages.move(life, State.READY)

@@ -175,10 +175,17 @@ def read_name(name: bytes) -> MessageId:
 def payload_of(values: Any) -> list[Any] | None:
     """Values as a dead letter keeps them; None if they cannot be JSON, or are too long."""
     try:
-        text = json.dumps(list(values))
+        listed = list(values)
+        text = json.dumps(listed)
     except (TypeError, ValueError, RecursionError):
         return None
-    return json.loads(text) if len(text) <= MAX_PAYLOAD_BYTES else None
+    if len(text) > MAX_PAYLOAD_BYTES:
+        return None
+    # As a rule they are what they would be read as, and need not be read.
+    return listed if all(type(one) in _PLAIN for one in listed) else json.loads(text)
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 # -- where it is kept -------------------------------------------------------------------------------------------------
