@@ -106,13 +106,14 @@ class Finisher:
             self._settled = []
 
     def _complete(self, completion: Completion) -> None:
+        life_of, tell, completed = self._messages.life_of, self._teller.tell, self._reporter.completed
         roots = completion.roots.tolist()
         for root, message_id, latency_ms in zip(roots, completion.message_ids, completion.ages_ms, strict=True):
-            if message_id is not None and self._is_news(life := self._messages.life_of(message_id), root):
-                self._teller.tell(life, is_dead=False)
+            if message_id is not None and self._is_news(life := life_of(message_id), root):
+                tell(life, is_dead=False)
                 if life.trace:
                     life.trace.end("completed")
-                self._reporter.completed(message_id, latency_ms)
+                completed(message_id, latency_ms)
 
     def _fail(self, failure: Failure) -> None:
         roots = failure.roots.tolist()

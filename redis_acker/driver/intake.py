@@ -182,14 +182,18 @@ class Intake:
     def _sort_in(self) -> None:
         """Decides what becomes of messages that the source has handed out. If they are pending, or their pause is not
         over, their values are kept and nothing else happens."""
-        for message_id, message in list(self._inbox.items()):
-            life = self._messages.life_of(message_id)
-            if life.state is None:  # as a rule
-                life.message = message
-                self._messages.move(life, State.READY)
-            else:
-                self._take_again(life, message)
-            del self._inbox[message_id]
+        messages, taken = self._messages, 0
+        try:
+            for message_id, message in self._inbox.items():
+                life = messages.life_of(message_id)
+                if life.state is None:  # as a rule
+                    life.message = message
+                    messages.move(life, State.READY)
+                else:
+                    self._take_again(life, message)
+                taken += 1
+        finally:
+            self._inbox = dict(islice(self._inbox.items(), taken, None))
         self._teller.commit()
 
     def _take_again(self, life: Life, message: Message) -> None:

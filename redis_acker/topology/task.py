@@ -60,7 +60,7 @@ class BoltTask:
 
         live_roots: a tuple none of whose roots is among them is not worked on. on_progress is called when messages have
         come to their end here, or there is room for others outside any tree."""
-        self._new_router, self._live_roots, self.on_progress = new_router, live_roots, on_progress
+        self._new_router, self.live_roots, self.on_progress = new_router, live_roots, on_progress
         self._workers.append(self._new_worker())
 
     def _new_worker(self) -> Worker:
@@ -135,7 +135,7 @@ class BoltTask:
 
     def is_over(self, tup: Tuple) -> bool:
         """Whether every tree that the tuple is in has come to its end; never of one that is in none."""
-        return bool(tup.anchors.edges) and self._live_roots.isdisjoint(tup.anchors.edges)
+        return bool(tup.anchors.edges) and self.live_roots.isdisjoint(tup.anchors.edges)
 
     def tuples(self) -> Iterator[tuple[Tuple, str]]:
         """Every unfinished tuple that it has, with words for where: in the queue, held back, in the hands of the bolt.
@@ -200,9 +200,10 @@ class Worker:
         """The next tuple; None if there is nothing to do for it. Raises IndexError if the queue is empty."""
         tup = self._task.queue.take()
         self._taken += 1
-        if not tup.anchors.edges:
+        edges = tup.anchors.edges
+        if not edges:
             self._make_room(tup)
-        elif self._task.is_over(tup):
+        elif self._task.live_roots.isdisjoint(edges):  # every tree that it is in has come to its end
             self.counters.skipped += 1
             return None
         return tup
