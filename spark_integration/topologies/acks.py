@@ -45,7 +45,7 @@ class TaskAcks(AckBuffer):
         self._vals: dict[int, dict[int, int]] = {}
         """Ack vals by root, by block."""
         self._failed: dict[Cause, set[int]] = {}
-        self._failed_roots: set[int] = set()
+        self.failed_roots: set[int] = set()
         self._next_send_s = time.monotonic() + SEND_EVERY_S
 
     def expect(self, tup: Tuple) -> None:
@@ -62,7 +62,7 @@ class TaskAcks(AckBuffer):
         with self._finishing(anchors):
             if anchors:
                 self._failed.setdefault(cause, set()).update(anchors)
-                self._failed_roots.update(anchors)
+                self.failed_roots.update(anchors)
 
     @contextmanager
     def _finishing(self, anchors: Anchors) -> Iterator[None]:
@@ -84,7 +84,7 @@ class TaskAcks(AckBuffer):
             why = {"component": cause.component, "error": cause.error}
             when_it_is_there(partial(self._store.fail, sorted(roots), fatal=cause.fatal, **why))
         # A root that has failed has its final event, and needs no acks.
-        acked = {root: val for root, val in sent if root not in self._failed_roots}
+        acked = {root: val for root, val in sent if root not in self.failed_roots}
         if acked:
             when_it_is_there(partial(self._store.ack, list(acked), list(acked.values()), token=self._token))
         self._next_send_s = time.monotonic() + SEND_EVERY_S

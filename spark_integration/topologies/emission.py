@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from hashlib import blake2b
 from struct import pack
 from typing import Any
@@ -78,8 +78,10 @@ class Emission:
 class Outbox:
     """Deliveries of a task to other tasks, on their way."""
 
-    def __init__(self, plan: Plan, emission: Emission, sender: int, level: int) -> None:
+    def __init__(self, plan: Plan, emission: Emission, sender: int, level: int, failed_roots: Set[int]) -> None:
+        """failed_roots: those that the task has failed so far. What is in their trees alone needs no work any more."""
         self._plan, self._emission, self._sender = plan, emission, sender
+        self._failed_roots = failed_roots
         self._next_level = level + 1
         self._waiting: dict[int, list[TupleDelivery]] = {}
         self._sent: Counter[int] = Counter()
@@ -98,15 +100,23 @@ class Outbox:
 
     def dispatch(self) -> list[WireRow]:
         """Empties the outbox into rows. More may follow."""
-        waiting, self._waiting, self._bytes = self._waiting, {}, 0
+        waiting = self._empty()
         return [self._row(task, MORE, some) for task, some in waiting.items()]
 
     def close(self) -> list[WireRow]:
         """The last rows. They tell each task that listens how many deliveries there were for it, also if there were
         none."""
-        waiting, self._waiting = self._waiting, {}
+        waiting = self._empty()
         receivers = {*waiting, *self._plan.receivers_of(self._sender)}
         return [self._row(task, self._sent[task], waiting.get(task, [])) for task in sorted(receivers)]
+
+    def _empty(self) -> dict[int, list[TupleDelivery]]:
+        waiting, self._waiting, self._bytes = self._waiting, {}, 0
+        if self._failed_roots:
+            for task, deliveries in waiting.items():
+                waiting[task] = [one for one in deliveries if not one.is_only_in(self._failed_roots)]
+                self._sent[task] -= len(deliveries) - len(waiting[task])
+        return waiting
 
     def _row(self, task: int, total: int, deliveries: list[TupleDelivery]) -> WireRow:
         return self._plan.address(task, Chunk.of(self._sender, total, deliveries).packed(), self._next_level)

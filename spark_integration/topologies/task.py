@@ -103,7 +103,6 @@ class Task:
         self._plan, self._level, self._number = level.plan, level, number
         self._context = self._plan.tasks[number]
         self._emission = Emission(self._plan.run, number)
-        self._outbox = Outbox(self._plan, self._emission, number, level.number)
         self._acks: TaskAcks | None = None
         self._hands: Hands | None = None
         self._given_up_keys, self._given_up_roots = set[bytes](), set[int]()
@@ -111,6 +110,8 @@ class Task:
         """Size of the largest batch that failed as a whole."""
         if self._plan.store:
             self._open(when_it_is_there(self._plan.store.acker))
+        failed_roots = frozenset[int]() if self._acks is None else self._acks.failed_roots
+        self._outbox = Outbox(self._plan, self._emission, number, level.number, failed_roots)
         component = self._context.component
         router = ExecutorRouter(self._plan, self._context, self._outbox, self._emission)
         buffer = AckBuffer(None) if self._acks is None else self._acks
@@ -163,11 +164,7 @@ class Task:
             self._acks.send()
 
     def _is_given_up(self, delivery: TupleDelivery) -> bool:
-        if delivery.key in self._given_up_keys:
-            return True
-        if not (self._given_up_roots and delivery.anchors):
-            return False
-        return all(root in self._given_up_roots for root, _ in unpack_anchors(split_anchors(delivery.anchors)[0]))
+        return delivery.key in self._given_up_keys or delivery.is_only_in(self._given_up_roots)
 
     def _tuple(self, delivery: TupleDelivery) -> Tuple:
         component, stream = self._plan.streams[delivery.stream]

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import marshal
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import cloudpickle
 
 from redis_acker.errors import BadInput
+from redis_acker.store.packed import split_anchors, unpack_anchors
 from spark_integration.errors import CutShort
 
 SCHEMA = "part int, task int, data binary"
@@ -45,6 +46,12 @@ class TupleDelivery(NamedTuple):
     """Number of the component and stream it comes from."""
     anchors: bytes
     values: bytes
+
+    def is_only_in(self, roots: Set[int]) -> bool:
+        """Whether it is in trees of these roots, and in no other."""
+        if not (roots and self.anchors):
+            return False
+        return all(root in roots for root, _ in unpack_anchors(split_anchors(self.anchors)[0]))
 
 
 class WireRow(NamedTuple):

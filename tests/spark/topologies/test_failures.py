@@ -90,6 +90,26 @@ def test_a_poison_message_is_dead_after_its_last_attempt_with_its_history(bench:
     assert bench.strays() == 0  # the acks of the bolt before are not sent for a message that has failed
 
 
+class EmitsAndRejects(BasicBolt):
+    """Rejects odd values, after it has emitted them."""
+
+    fields = ("value",)
+
+    def process(self, tup: Tuple, emit: Callable[..., None]) -> None:
+        emit(tup["value"])
+        if tup["value"] % 2:
+            raise FailedTuple("odd", fatal=True)
+
+
+def test_what_was_emitted_for_a_message_that_has_failed_is_not_worked_on(bench: Bench) -> None:
+    runner = bench.run(chain(range(10), EmitsAndRejects(), Note(bench.notebook)))
+
+    assert sorted(bench.completed) == [0, 2, 4, 6, 8]
+    assert bench.books() == (5, 5, 0, 0)
+    counters = runner.counters()
+    assert (counters["bolt0"].executed, counters["bolt1"].executed) == (10, 5)
+
+
 @pytest.mark.parametrize("phase", ["prepare", "cleanup"])
 def test_an_error_in_prepare_or_cleanup_fails_the_tuples_of_the_task(bench: Bench, phase: str) -> None:
     topology = chain([1], Breaks(phase, bench.notebook), Note(bench.notebook))
