@@ -99,6 +99,8 @@ class KafkaSpout(Spout):
         """Those that this task owns; None until Kafka has assigned any."""
         self._live: dict[MessageId, Message] = {}
         self._again: dict[MessageId, None] = {}
+        self._early: list[tuple[int, int]] = []
+        """Partition and offset of messages of an earlier driver that are over, while Kafka has not assigned any."""
         self._arrived: deque[Any] = deque()
         """What keep_alive() has received."""
         self._polled_s = time.monotonic()
@@ -130,16 +132,25 @@ class KafkaSpout(Spout):
         number, offset = map(int, str(message_id).split(":"))
         self._live.pop(message_id, None)
         self._again.pop(message_id, None)
-        partition = (self._partitions or {}).get(number)
-        if partition and offset not in partition.finished:
-            partition.finished.add(offset)
-            partition.is_changed = True
+        self._early.append((number, offset))
+        if self._partitions is not None:
+            self._finish_early(self._partitions)
 
     def fail(self, message_id: MessageId) -> None:
         if message_id in self._live:  # otherwise another task has its partition, or it arrives again
             self._again[message_id] = None
 
+    def _finish_early(self, partitions: dict[int, _Partition]) -> None:
+        for number, offset in self._early:
+            partition = partitions.get(number)
+            if partition and offset not in partition.finished:
+                partition.finished.add(offset)
+                partition.is_changed = True
+        self._early.clear()
+
     def commit(self) -> None:
+        if self._early:
+            self._wait_for_partitions()
         changed = {number: one for number, one in (self._partitions or {}).items() if one.is_changed}
         if not changed or self._consumer is None:
             return
@@ -155,6 +166,17 @@ class KafkaSpout(Spout):
             ) from None
         for one in changed.values():
             one.is_changed = False
+
+    def _wait_for_partitions(self) -> None:
+        """What an earlier driver could not commit must not be forgotten before this one has."""
+        deadline = time.monotonic() + _ARRIVAL_S
+        while self._partitions is None and self._consumer:
+            if time.monotonic() > deadline:
+                why = self._trouble or "it has not answered yet"
+                raise ServerUnavailable(f"Offsets of topic {self._topic!r} cannot be committed right now: {why}.")
+            if record := self._consumer.poll(_FETCH_S):
+                self._arrived.append(record)
+        self._finish_early(self._partitions or {})
 
     def keep_alive(self) -> None:
         """Kafka takes a consumer that does not poll for dead, after five minutes. What a poll brings is kept: it is

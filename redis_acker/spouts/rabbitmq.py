@@ -34,7 +34,8 @@ class _Unacked:
 class RabbitMqSpout(Spout):
     """Hands out the messages of a queue. Acks them when they are complete, rejects them without requeue when dead.
 
-    The id is the message_id property, or a header. With it, no completed message is processed again after a restart.
+    The id is the message_id property, or a header. With it, no completed message is processed again after a restart,
+    unless a second driver is killed before RabbitMQ has noticed the death of the first and delivered again what it had.
     Without, the id is made from the body and a number among equal bodies: attempts are counted and none is lost, but
     what completes while the connection is down may be processed again.
 

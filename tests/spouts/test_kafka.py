@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -34,6 +35,30 @@ def test_what_is_complete_beyond_a_gap_is_not_processed_again_after_a_restart(
 
     assert book.counts() == {3: 1, 11: 1}
     assert topic_place.unfinished() == 0
+
+
+def test_what_an_earlier_driver_could_not_commit_is_committed_before_the_store_forgets_it(
+    kafka: Kafka, namespace: str
+) -> None:
+    """This driver learns of it before Kafka has assigned any partition, and may be killed before it is handed out."""
+    places = kafka.publish(namespace, [b"0", b"1", b"2"])
+    adopting, after = _spout(kafka, namespace), _spout(kafka, namespace)
+    adopting.open(_context())
+    for place in places[:2]:
+        adopting.ack(place)
+    wait_until(lambda: _is_committed(adopting))
+    adopting.close()
+    after.open(_context())
+    handed_out: list[Any] = []
+
+    def has_last() -> bool:
+        with suppress(ServerUnavailable):
+            handed_out.extend(one.id for one in after.next_batch(10))
+        return places[2] in handed_out
+
+    wait_until(has_last)
+    assert handed_out == places[2:]
+    after.close()
 
 
 def test_a_second_group_gets_every_message(kafka: Kafka, topic_place: TopicPlace, acker: Acker) -> None:
@@ -162,6 +187,14 @@ class _Assigned:
 
 def _spout(kafka: Kafka, topic: str, group: str = "g") -> KafkaSpout:
     return KafkaSpout(kafka.servers, topic, group=group, config=QUICK_GROUPS)
+
+
+def _is_committed(spout: KafkaSpout) -> bool:
+    try:
+        spout.commit()
+    except ServerUnavailable:
+        return False
+    return True
 
 
 def _context() -> TaskContext:
