@@ -58,7 +58,7 @@ def test_the_next_run_goes_on_in_other_partitions(
     assert (summary.tracked, summary.completed, summary.failed) == (ROWS, ROWS, 0)
     assert summary.completed_before == DONE - FAILED
     assert Counter(Job(str(killed)).sunk()) == dict.fromkeys(range(ROWS), 1)
-    [said] = [record.getMessage() for record in caplog.records if "going on" in record.getMessage()]
+    [said] = [record.getMessage() for record in caplog.records if "continuing with the rest" in record.getMessage()]
     assert said.startswith(f"{DONE - FAILED} messages of spout numbers were completed by the run of ")
     assert RetryBook(acker, SPOUT).load() == {}
     assert len(DeadLetters(acker, spout=SPOUT)) == 0
